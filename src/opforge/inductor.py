@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import inspect
 import logging
 import os
@@ -33,12 +34,13 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from opforge import machine_folder, memory, release
 from opforge.after_import import call_after_import
 from opforge.errors import CompileForbiddenError
 from opforge.warm import library
 from opforge.warm.machine import python_tag
 
-TORCH = ("2.10", "2.11", "2.12", "2.13", "2.14")
+TORCH = ("2.10", "2.11", "2.12", "2.13", "2.14", "2.15")
 """The releases of torch whose functions these are."""
 FLAGS = ("cpp.", "aot_inductor.", "cpp_")
 """How the settings of inductor begin that shape a command of the C++ compiler."""
@@ -93,11 +95,49 @@ _loaded: dict[tuple[str, str], Any] = {}
 _patched: set[str] = set()
 
 
+tried = ""
+"""The version that `opforge check compiled` is trying in this process."""
+
+
 def version_problem(version: str) -> str:
     """Returns why compiled graphs of this torch do not travel; empty if they do."""
-    if any(version == known or version.startswith(f"{known}.") for known in TORCH):
+    if is_known(version) or version == tried or has_passed(version):
         return ""
-    return f"torch {version} is not known here: expected torch {' or '.join(TORCH)}"
+    return (
+        f"torch {version} is not known here: expected torch {' or '.join(TORCH)}, or another that has passed"
+        " `opforge check compiled`"
+    )
+
+
+def is_known(version: str) -> bool:
+    """Returns whether the functions below were compared with those of this torch."""
+    return any(version == known or version.startswith(f"{known}.") for known in TORCH)
+
+
+# -- a torch that is not known -----------------------------------------------------------------------------------------
+
+
+def has_passed(version: str) -> bool:
+    """Returns whether `opforge check compiled` has passed with this torch, as it and opforge are now."""
+    return memory.recall(_memory_name(version)) is not None
+
+
+def remember(version: str, before: tuple[memory.FlatStamps, int]) -> bool:
+    """Remembers that a torch has passed; returns whether that could be. `before` is what `stamps` returned."""
+    return is_known(version) or machine_folder.remember(_memory_name(version), before[0], True, before[1])
+
+
+def stamps() -> tuple[memory.FlatStamps, int]:
+    """Returns the stamps of the files that are wrapped and of this one, and when they were taken."""
+    folder = os.path.dirname(getattr(importlib.util.find_spec("torch"), "origin", None) or "")
+    names = [name.replace(".", os.sep) for name in PATCHES if name.startswith("torch.")]
+    paths = [os.path.join(os.path.dirname(folder), f"{name}.py") for name in names]
+    paths += [os.path.join(folder, "version.py"), __file__]
+    return memory.FlatStamps(paths, memory.stamps_of(paths)), time.time_ns()
+
+
+def _memory_name(version: str) -> str:
+    return memory.name_of(["compiled", version, release.VERSION])
 
 
 def watch() -> None:

@@ -17,18 +17,22 @@ from .output import counted, emit_json, heading, show_table
 
 if TYPE_CHECKING:
     from opforge.check.checks import Checked
+    from opforge.check.compiled import Outcome
 
 COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "ERROR", "EAGER'S", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
+COMPILED = "compiled"
+"""What is given instead of ops to try compiled graphs."""
+OP_SECONDS, STEP_SECONDS = 60.0, 600.0
 EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
 
 
 @click.command("check", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("ops", nargs=-1, metavar="[OP|PACKAGE]...", shell_complete=completed_names.ops)
 @click.option("--device", "devices", multiple=True, help="cpu, cuda, ...; by default the one in use, and the CPU.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds that one op may take.")
+@click.option("--timeout", type=float, help="Seconds that one op may take (60), or a step of `compiled` (600).")
 @click.option("--list", "as_list", is_flag=True, help="Check nothing: show what was last checked, on which device.")
 @json_option
-def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list: bool, as_json: bool) -> None:
+def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, as_list: bool, as_json: bool) -> None:
     """Check every op that is usable here: ours, those of other packages, and installed kernel packages.
 
     OP is a builder's name, PACKAGE a Python package that offers ops, or a kernel package, ORG/NAME. Each is loaded and
@@ -37,21 +41,31 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list:
     copy of as many bytes. The accelerator is tested by the contract of accelerators. What is not built yet is built
     first; the rest takes less than two minutes.
 
+    With `compiled` alone no op is checked: it is tried whether compiled graphs travel with the installed torch. Another
+    process must find them without a compiler, and edits of ops and guards that fail must be noticed. If a torch that
+    opforge does not know passes, that is remembered, and opforge.compiled uses it.
+
     \b
     Examples:
       opforge check
       opforge check CPUAdam Quantizer
       opforge check --device cuda --json > check.json
       opforge check --list acme/relu
+      opforge check compiled
     """
-    if timeout <= 0:
+    if timeout is not None and timeout <= 0:
         raise click.BadParameter(f"{timeout:g} is not a number of seconds above 0.", param_hint="--timeout")
+    if COMPILED in ops:
+        if list(ops) != [COMPILED] or devices or as_list:
+            raise click.UsageError(f"{COMPILED!r} is checked alone: opforge check {COMPILED} [--timeout N] [--json]")
+        _check_compiled(timeout or STEP_SECONDS, as_json)
+        return
     if as_list:
         _list(ops, devices, as_json)
         return
     from opforge.check import checks
 
-    results = checks.run(ops, devices, timeout, _progress if messages.shows_progress() else lambda _row: None)
+    results = checks.run(ops, devices, timeout or OP_SECONDS, _progress if messages.shows_progress() else lambda _row: None)
     if as_json:
         from opforge.bench import machine
 
@@ -62,6 +76,34 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float, as_list:
     else:
         _print(results)
     sys.exit(FAILED if any(row.state in checks.BAD for row in results) else OK)
+
+
+def _check_compiled(timeout: float, as_json: bool) -> None:
+    """Tries compiled graphs with the installed torch, and ends the command."""
+    from opforge import inductor
+    from opforge.check import compiled
+
+    def progress(outcome: Outcome) -> None:
+        if messages.shows_progress():
+            click.echo(f"{outcome.step}: {outcome.state}", err=True)
+
+    version, outcomes = compiled.run(timeout, progress)
+    has_passed = all(outcome.state == "ok" for outcome in outcomes)
+    if as_json:
+        names = {"torch": version, "known": inductor.is_known(version), "passed": has_passed}
+        emit_json({**names, "steps": [outcome._asdict() for outcome in outcomes]})
+    else:
+        show_table(("STEP", "STATE", "REASON"), [outcome[:3] for outcome in outcomes], optional="REASON")
+        click.echo("\n" + _verdict(version, has_passed, inductor.version_problem(version)))
+    sys.exit(OK if has_passed else FAILED)
+
+
+def _verdict(version: str, has_passed: bool, problem: str) -> str:
+    if not has_passed:
+        return f"torch {version} has not passed."
+    if problem:
+        return f"torch {version} has passed, but nothing can be remembered on this machine."
+    return f"torch {version} has passed: opforge.compiled uses it."
 
 
 def _progress(row: Checked) -> None:
