@@ -6,6 +6,7 @@ What builds the wheel may be setuptools (`setuptools.py`), or another backend (`
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import subprocess
@@ -18,8 +19,13 @@ LEVELS = {
     "aarch64": ("cpu:aarch64",),
 }
 """Machine -> the default targets. The highest level that the processor has is chosen when the op is loaded."""
-KNOWN = frozenset({"ops", "targets", "portable"})
-EXPECTED = 'expected ops = ["package.module:Class", ...] and, optionally, targets = ["cpu:x86-64-v3", ...], portable'
+KNOWN = frozenset({"ops", "targets", "portable", "variants"})
+EXPECTED = (
+    'expected ops = ["package.module:Class", ...] and, optionally, targets = ["cpu:x86-64-v3", ...], portable, variants'
+)
+VARIANTS_EXPECTED = (
+    'expected true, or a table of labels = { "cuda:sm_90" = "hopper" }, plain = "all" or "null", partial = false'
+)
 BACKEND = "backend"
 """The key of the table that names the backend which `opforge.backend` wraps."""
 KERNELS = "kernels"
@@ -31,6 +37,14 @@ TORCH_IS_ABSENT = (
 )
 
 
+class VariantsConfig(NamedTuple):
+    """How a project's wheel becomes wheel variants: `backend/split.py` says what each value does."""
+
+    labels: Mapping[str, str] = {}
+    plain: str = "all"
+    partial: bool = False
+
+
 class OpsConfig(NamedTuple):
     """The ops that a project puts into its wheel."""
 
@@ -40,6 +54,7 @@ class OpsConfig(NamedTuple):
     portable: bool = False
     package: str = ""
     """The package that gets the ops; by default each op's own. If it is set, no `ops` means all that are offered."""
+    variants: VariantsConfig | None = None
 
     def by_package(self) -> dict[str, list[str]]:
         """Returns the top-level packages that get ops, each with its ops."""
@@ -78,7 +93,21 @@ def config_of(table: Mapping[str, Any]) -> OpsConfig:
     problem = problem or config_problem(values["ops"], values["targets"], values["portable"], "")
     if problem:
         raise ValueError(f"{problem}; {EXPECTED}")
-    return OpsConfig(tuple(values["ops"]), tuple(values["targets"]), values["portable"])
+    variants = _variants_of(values.get("variants", False))
+    return OpsConfig(tuple(values["ops"]), tuple(values["targets"]), values["portable"], variants=variants)
+
+
+def _variants_of(value: object) -> VariantsConfig | None:
+    """Returns the value of `variants`. Raises ValueError."""
+    if isinstance(value, bool):
+        return VariantsConfig() if value else None
+    if isinstance(value, dict) and not set(value) - set(VariantsConfig._fields):
+        config = VariantsConfig(**value)
+        labels = config.labels.items() if isinstance(config.labels, dict) else [(None, None)]
+        are_texts = all(isinstance(word, str) for pair in labels for word in pair)
+        if are_texts and config.plain in ("all", "null") and isinstance(config.partial, bool):
+            return config
+    raise ValueError(f"variants={value!r}: {VARIANTS_EXPECTED}")
 
 
 def default_targets() -> tuple[str, ...]:
@@ -87,6 +116,25 @@ def default_targets() -> tuple[str, ...]:
     if machine not in LEVELS:
         raise ValueError(f"there are no default targets for {machine}: set `targets`")
     return LEVELS[machine]
+
+
+def planned_targets(ops: Sequence[str], folder: str, targets: Sequence[str], portable: bool) -> dict[str, list[str]]:
+    """Returns the targets that each op would be built for, without building it. The arguments are `build_layer`'s.
+
+    Raises ValueError with the reason if an op cannot be built.
+    """
+    command = [*_build_ops(ops, targets, portable), "--dry-run", "--json"]
+    process = subprocess.run(command, cwd=folder, env=_environment(), stdout=subprocess.PIPE, text=True)
+    try:
+        plans = json.loads(process.stdout)["ops"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{', '.join(ops) or 'the ops'} cannot be planned; see the lines above") from error
+    found: dict[str, list[str]] = {}
+    for plan in plans:
+        if plan["state"] == "failed":
+            raise ValueError(f"{plan['name']} for {plan['target']}: {plan['reason']}")
+        found.setdefault(plan["name"], []).append(plan["target"])
+    return found
 
 
 def build_layer(
@@ -103,15 +151,21 @@ def build_layer(
         portable: Whether older systems load the libraries too.
         jobs: How many compilers may run at once; empty for as many as there is memory for.
     """
-    command = [sys.executable, "-m", "opforge", "build-ops", *ops, "--out", layer]
-    command += [word for target in targets for word in ("--target", target)]
-    command += ["--jobs", jobs] if jobs else []
-    command += ["--portable"] if portable else []
-    # Python imports from the working folder first. Without PYTHONDONTWRITEBYTECODE the wheel would hold the bytecode of
-    # what is imported here.
-    env = {"OPFORGE_PREBUILT": "ignore", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.run(command, cwd=folder, env=env)
+    command = [*_build_ops(ops, targets, portable), "--out", layer, *(["--jobs", jobs] if jobs else [])]
+    process = subprocess.run(command, cwd=folder, env=_environment())
     if not process.returncode:
         return ""
     hint = "" if importlib.util.find_spec("torch") else TORCH_IS_ABSENT
     return f"building {', '.join(ops) or 'the ops'} failed; see the lines above{hint}"
+
+
+def _build_ops(ops: Sequence[str], targets: Sequence[str], portable: bool) -> list[str]:
+    command = [sys.executable, "-m", "opforge", "build-ops", *ops]
+    command += [word for target in targets for word in ("--target", target)]
+    return [*command, *(["--portable"] if portable else [])]
+
+
+def _environment() -> dict[str, str]:
+    # Python imports from the working folder first. Without PYTHONDONTWRITEBYTECODE the wheel would hold the bytecode of
+    # what is imported here.
+    return {"OPFORGE_PREBUILT": "ignore", **os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

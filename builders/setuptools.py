@@ -24,7 +24,7 @@ from setuptools.errors import ExecError, OptionError
 from opforge.cache.layout import PACKAGE_LAYER, VERSION
 
 from . import project_ops
-from .project_ops import EXPECTED, OpsConfig, build_layer, config_problem, unknown_keys
+from .project_ops import BACKEND, EXPECTED, OpsConfig, build_layer, config_problem, unknown_keys
 from .wheel_tag import Tag, records_of, wheel_tag
 
 __all__ = ["commands"]
@@ -173,8 +173,12 @@ def from_table(table: object, distribution: Any) -> dict[str, type[Command]]:
     if problem:
         raise OptionError(f"opforge: {problem}; {EXPECTED}")
     assert isinstance(table, dict)
+    if table.get("variants"):
+        advice = f'build-backend = "opforge.backend" and {BACKEND} = "setuptools.build_meta"'
+        raise OptionError(f"opforge: setuptools returns one wheel, and variants are several: {advice}")
     bases = {name: distribution.get_command_class(name) for name in ("build", "bdist_wheel")}
-    return commands(**{"ops": (), **table}, bases=bases)
+    named = {name: value for name, value in table.items() if name != "variants"}
+    return commands(**{"ops": (), **named}, bases=bases)
 
 
 def default_targets() -> tuple[str, ...]:

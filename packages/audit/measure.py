@@ -44,10 +44,14 @@ def problems(measured: Mapping[str, Any], target: Target) -> list[str]:
     """Returns the architectures of the target that the library's code lacks; one line, or none."""
     if target.device not in ("cuda", "hip") or measured["notes"] or not measured["archs"]:
         return []
-    claimed = archs.resolve_ptx(target.arch) if target.device == "cuda" else target.arch
-    missing = [arch for arch in claimed if arch not in measured["archs"]]
+    missing = [arch for arch in claimed(target) if arch not in measured["archs"]]
     if not missing:
         return []
     return [
         f"it is for {target}, and holds code for {', '.join(measured['archs'])} alone: {', '.join(missing)} is missing"
     ]
+
+
+def claimed(target: Target) -> tuple[str, ...]:
+    """Returns the architectures that code for a target is for, PTX as compute_90."""
+    return archs.resolve_ptx(target.arch) if target.device == "cuda" else target.arch

@@ -172,6 +172,11 @@ PROMISES = [
             "needs auditwheel",
         ),
         (
+            "`opforge split-wheel` |",
+            "compile/shipping/test_wheel_variants.py::test_each_variant_holds_the_code_of_its_label_alone_and_the_plain_wheel_all",
+            "builds wheels",
+        ),
+        (
             "`opforge bench` |",
             "unit/bench/test_command.py::test_a_case_of_ones_own_is_measured_and_all_samples_are_written",
         ),

@@ -22,7 +22,7 @@ from hatchling.plugin import hookimpl
 
 from opforge.cache.layout import PACKAGE_LAYER
 
-from .project import build_layers, ops_of, read_table
+from .project import build_layers, ops_of, read_table, write_variants
 
 
 class OpsHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -50,8 +50,9 @@ class OpsHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["tag"] = f"{tag.python}-{tag.abi}-{tag.platform}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Removes the temporary folder."""
+        """Writes the wheel's variants, if the project asks for them, and removes the temporary folder."""
         if self._folder:
+            write_variants(ops_of(read_table(self.root)), artifact_path, os.path.dirname(artifact_path))
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _copy_included(self, folder: str) -> None:

@@ -9,7 +9,17 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.builders.project_ops import BACKEND, EXPECTED, KERNELS, OpsConfig, build_layer, config_of, default_targets
+from opforge.accelerator.target import Target
+from opforge.builders.project_ops import (
+    BACKEND,
+    EXPECTED,
+    KERNELS,
+    OpsConfig,
+    build_layer,
+    config_of,
+    default_targets,
+    planned_targets,
+)
 from opforge.builders.wheel_tag import Tag, records_of, wheel_tag
 from opforge.cache.layout import PACKAGE_LAYER
 from opforge.errors import BuilderError, BuildError
@@ -58,13 +68,43 @@ def ops_of(table: Mapping[str, Any]) -> OpsConfig:
 def build_into(wheel: str, wheel_directory: str, table: Mapping[str, Any]) -> str:
     """Builds the ops from what a wheel holds, and writes it with them into another folder. Returns its new name.
 
-    Raises BuilderError, BuildError.
+    With `variants` its variants are written beside it. Raises BuilderError, BuildError.
     """
     config = ops_of(table)
     with tempfile.TemporaryDirectory(prefix="opforge-wheel-") as folder:
         opened = Wheel.open(wheel, folder)
         tag = build_layers(config, folder)
-        return opened.write(wheel_directory, tag)
+        if not config.variants:
+            return opened.write(wheel_directory, tag)
+        with tempfile.TemporaryDirectory(prefix="opforge-wheel-") as whole:  # a wheel that is refused is not left there
+            name = opened.write(whole, tag)
+            write_variants(config, os.path.join(whole, name), wheel_directory)
+            return name
+
+
+def write_variants(config: OpsConfig, wheel: str, wheel_directory: str) -> None:
+    """Writes a built wheel and its variants into a folder, if the project has asked for them. Raises BuilderError."""
+    if config.variants:
+        from .split import split
+
+        labels, plain, partial = config.variants
+        for written in split(wheel, wheel_directory, labels, plain, partial):
+            log.info("opforge: wrote %s", written.name)
+
+
+def _check_variants(config: OpsConfig, folder: str) -> None:
+    """Raises BuilderError if the ops cannot be split into variants: nothing has been built yet."""
+    from .split import variants_of
+
+    assert config.variants
+    try:
+        planned = [
+            planned_targets(ops, folder, config.targets, config.portable) for ops in config.by_package().values()
+        ]
+    except ValueError as error:
+        raise BuilderError(WHO, str(error), "Correct `targets` in [tool.opforge]") from error
+    ops = {op: [*map(Target.parse, targets)] for each in planned for op, targets in each.items()}
+    variants_of(ops, labels=config.variants.labels, partial=config.variants.partial)
 
 
 def build_layers(config: OpsConfig, folder: str, into: str = "") -> Tag:
@@ -73,6 +113,8 @@ def build_layers(config: OpsConfig, folder: str, into: str = "") -> Tag:
     Raises BuilderError, BuildError.
     """
     layers = []
+    if config.variants:
+        _check_variants(config, folder)
     for package, ops in config.by_package().items():
         if not os.path.isdir(os.path.join(folder, package)):
             problem = f"there is no package {package!r} in the wheel"

@@ -16,6 +16,8 @@ from typing import NamedTuple
 from opforge.builders.wheel_tag import Tag
 from opforge.errors import BuilderError
 
+from .variant_format import METADATA, wheel_name
+
 NAME = re.compile(r"^(?P<start>[^-]+-[^-]+(?:-\d[^-]*)?)-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl$")
 MACHINE = re.compile(r"(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64|arm64|amd64)$")
 FILE_MODE, EXECUTABLE_MODE = 0o100644, 0o100755
@@ -40,7 +42,8 @@ class Wheel(NamedTuple):
         """Unpacks a wheel into a folder. Raises BuilderError if it is none."""
         match = NAME.match(os.path.basename(path))
         if match is None:
-            raise _unusable(path, "its name is not that of a wheel")
+            is_variant = NAME.match(os.path.basename(path).rpartition("-")[0] + ".whl") is not None
+            raise _unusable(path, "it is a variant already" if is_variant else "its name is not that of a wheel")
         os.makedirs(folder, exist_ok=True)
         try:
             with zipfile.ZipFile(path) as archive:
@@ -55,15 +58,20 @@ class Wheel(NamedTuple):
             raise _unusable(path, f"it has {len(names)} folders .dist-info with a file WHEEL, and not one")
         return cls(path, folder, match["start"], Tag(match["python"], match["abi"], match["platform"]), names[0])
 
-    def write(self, wheel_directory: str, ops: Tag) -> str:
+    def write(self, wheel_directory: str, ops: Tag, variant: str = "", described: bytes = b"") -> str:
         """Writes a wheel of what the folder holds now, whose ops have this tag. Returns its name.
 
-        Raises BuilderError if the wheel has libraries for another machine than its ops.
+        `variant` is the label of a variant, and `described` its metadata. Raises BuilderError if the wheel has
+        libraries for another machine than its ops.
         """
         tag = combined(self.tag, ops, self.path)
         self._write_tag(tag)
+        if variant:
+            with open(os.path.join(self.folder, self.metadata, METADATA), "wb") as stream:
+                stream.write(described)
         self._write_record()
         name = f"{self.start}-{tag.python}-{tag.abi}-{tag.platform}.whl"
+        name = wheel_name(name, variant) if variant else name
         path = os.path.join(wheel_directory, name)
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             record = f"{self.metadata}/RECORD"
