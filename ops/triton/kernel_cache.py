@@ -7,7 +7,6 @@ What lies there is described in `cache/records/triton.py`. What this machine lac
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -17,7 +16,7 @@ from typing import Any
 
 from triton.runtime.cache import CacheManager, FileCacheManager
 
-from opforge import memory, settings
+from opforge import memory, settings, upper_parts
 from opforge.cache.current import writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import renew
@@ -29,8 +28,8 @@ from opforge.cache.records.triton import AREA, FETCHED, TIMINGS, Kernel
 from opforge.errors import LockTimeoutError
 from opforge.machine_folder import make_folder, write_file
 
-SOURCE = "opforge.remote.triton_source"
-"""The module that fetches kernels and verifies them again. It is above this one, and imported if it is needed."""
+SOURCE = "fetched Triton kernels"
+"""What fetches kernels and verifies them again, in the table of upper parts."""
 COMPILE_WAIT_SECONDS = 60.0
 """How long to wait for another process that makes the same. After that, this process makes it too."""
 RENEW_SECONDS = 3600.0
@@ -107,7 +106,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
             if problem:
                 log.warning("%s: what is in %s is not used: %s", records.name_of(filename), self._folder, problem)
             if paths is None and settings.remotes():
-                importlib.import_module(SOURCE).bring(self._store, self._key, filename)
+                upper_parts.get(SOURCE).bring(self._store, self._key, filename)
                 paths, _problem = self._look(filename)
             if paths is not None:
                 self._lock.close()
@@ -170,7 +169,7 @@ def _trust_problem(kernel: Kernel) -> str:
     note = fetched.read(os.path.join(kernel.folder, FETCHED))
     if list(note.trust) == memory.stamps_of([settings.trust_file()]):
         return ""
-    problem: str = importlib.import_module(SOURCE).verify_again(kernel)
+    problem: str = upper_parts.get(SOURCE).verify_again(kernel)
     return problem
 
 

@@ -208,7 +208,7 @@ def parse(path: str, data: bytes | None) -> Trust:
         return Trust(path)
     try:
         with schema.lines_named(data):
-            value = schema.parse(data, FILE, MAX_BYTES)
+            value = schema.parse(data, file_schema(), MAX_BYTES)
             days, requires_state = value.get("withdrawal_days", 0.0), value.get("require_state", False)
             return Trust(path, _keys(data, value["keys"]), days, requires_state, _workflows(value.get("sigstore", ())))
     except FormatError as error:
@@ -260,29 +260,30 @@ def _workflows(values: Sequence[Mapping[str, Any]]) -> tuple[Workflow, ...]:
 
 DAY_EXPECTED = "a day such as 2027-06-30, or an empty text"
 DAY = text(r"(\d{4}-\d\d-\d\d)?", DAY_EXPECTED)
-SCOPE = text("|".join(f"{kind}:(?:{entry.globs})" for kind, entry in KINDS.items()), SCOPES)
-KEY = record({"key": TEXT, "for": items(SCOPE, least=1)}, optional={"until": DAY, "revoked": DAY})
-"""The fields of a key in the trust file."""
-WORKFLOW = record(
-    {"for": items(SCOPE, least=1)},
-    optional={
-        "repository": text(r"([A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)?", "a repository such as org/name"),
-        "workflow": text(PLAIN, "a path such as .github/workflows/build.yaml"),
-        "branch": text(PLAIN, "a branch such as main"),
-        "files": items(SHA256),
-        "root": TEXT,
-    },
-)
-"""The fields of a rule of sigstore in it."""
-FILE = record(
-    {"format": version(formats.TRUST), "keys": items(KEY)},
-    optional={
-        "withdrawal_days": number(0, 36500, "a number of days, more than 0"),
-        "require_state": FLAG,
-        "sigstore": items(WORKFLOW),
-    },
-)
-"""The fields of the trust file."""
+WORKFLOW_FIELDS: Mapping[str, schema.Schema] = {
+    "repository": text(r"([A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)?", "a repository such as org/name"),
+    "workflow": text(PLAIN, "a path such as .github/workflows/build.yaml"),
+    "branch": text(PLAIN, "a branch such as main"),
+    "files": items(SHA256),
+    "root": TEXT,
+}
+"""The fields of a rule of sigstore that may be missing."""
+
+
+def file_schema() -> schema.Schema:
+    """Returns the schema of the trust file. The scopes in it are those of the table of kinds."""
+    scopes = items(text("|".join(f"{kind}:(?:{entry.globs})" for kind, entry in KINDS.items()), SCOPES), least=1)
+    return record(
+        {
+            "format": version(formats.TRUST),
+            "keys": items(record({"key": TEXT, "for": scopes}, optional={"until": DAY, "revoked": DAY})),
+        },
+        optional={
+            "withdrawal_days": number(0, 36500, "a number of days, more than 0"),
+            "require_state": FLAG,
+            "sigstore": items(record({"for": scopes}, optional=WORKFLOW_FIELDS)),
+        },
+    )
 
 
 def check_date(text: str) -> str:
