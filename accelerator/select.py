@@ -34,8 +34,6 @@ Every cache hit pays for this choice, and looking for a file costs far less than
 TORCH_BUILDS = {"cuda": ("cuda", "hip"), "xpu": ("xpu",)}
 """The attributes of `torch.version` of which one is set if torch is built for the device."""
 
-OF_DEEPSPEED = "opforge.compat.deepspeed.own"
-"""Makes an accelerator of DeepSpeed's hierarchy one of opforge's. Named, because it belongs to a part above."""
 HOST_CLASS = "opforge.accelerator.devices.cpu"
 """The module of the CPU's accelerator."""
 HOST_BUILDERS = "opforge.builders.cpu"
@@ -285,7 +283,9 @@ def _resolve(accelerator: Accelerator | str) -> Accelerator:
 
     given: object = accelerator
     if not isinstance(given, Accelerator) and _is_deepspeeds(given):
-        given = importlib.import_module(OF_DEEPSPEED).own_accelerator(given)
+        from opforge import upper_parts
+
+        given = upper_parts.get("accelerators of DeepSpeed").own_accelerator(given)
     if not isinstance(given, Accelerator):
         raise errors.SettingError("accelerator", given, "an opforge.accelerator.Accelerator, or the name of one")
     return given

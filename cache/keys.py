@@ -15,6 +15,11 @@ def canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
+def readable(value: object) -> bytes:
+    """Returns a text of JSON for files that people read too: sorted names, indented."""
+    return (json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def strict(data: bytes) -> Any:
     """Returns the value in a text of JSON that others wrote.
 

@@ -4,18 +4,24 @@
 
 A schema is a mapping of JSON Schema's own keywords, so that other programs can check the same: docs/reference/schemas
 holds those of what travels. `parse` and `read` raise FormatError for everything that is wrong with bytes that others
-wrote. Whoever uses the values afterwards catches nothing: what is raised there is a mistake of ours.
+wrote; inside `lines_named` it begins with the line, for files that people edit. Whoever uses the values afterwards
+catches nothing: what is raised there is a mistake of ours. `Fields` reads an object of which some fields are not ours.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .filesystem.files import MAX_RECORD_BYTES, read_file
 from .keys import KEY_LENGTH, strict
+
+if TYPE_CHECKING:
+    from opforge.errors import OpforgeError
 
 Schema = Mapping[str, Any]
 MAX_SHOWN = 60
@@ -34,6 +40,11 @@ EXPECTED = {"object": "an object", "array": "a list", "string": "a text", "integ
 class FormatError(ValueError):
     """Bytes or a value that others wrote are not what their schema declares; the text says what is wrong, and where."""
 
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(message)
+        self.where = where
+        """The place of the value, as the text names it: `keys[0].until`; empty for the whole."""
+
 
 def text(pattern: str = "", expected: str = "a text", most: int = 0) -> Schema:
     """Returns the schema of a text, which must match `pattern` from its beginning to its end."""
@@ -44,6 +55,11 @@ def text(pattern: str = "", expected: str = "a text", most: int = 0) -> Schema:
 def whole(lowest: int = 0, highest: int = (1 << 62) - 1) -> Schema:
     """Returns the schema of a whole number."""
     return {"type": "integer", "minimum": lowest, "maximum": highest}
+
+
+def number(above: float, highest: float, expected: str = "a number") -> Schema:
+    """Returns the schema of a number."""
+    return {"type": "number", "exclusiveMinimum": above, "maximum": highest, "description": expected}
 
 
 def items(item: Schema, most: int = 0, least: int = 0) -> Schema:
@@ -89,6 +105,8 @@ FLAG: Schema = {"type": "boolean"}
 NUMBER: Schema = {"type": "number"}
 NULL: Schema = {"type": "null"}
 OBJECT: Schema = {"type": "object"}
+LIST: Schema = {"type": "array"}
+WHOLE = whole()
 SHA256 = text("[0-9a-f]{64}", "64 hex digits")
 KEY = text(f"[0-9a-f]{{{KEY_LENGTH}}}", f"{KEY_LENGTH} hex digits")
 
@@ -121,10 +139,10 @@ def checked(value: Any, schema: Schema) -> Any:
     return value
 
 
-def problem(value: Any, schema: Schema) -> str:
-    """Returns how a value differs from what a schema declares, or an empty text."""
+def problem(value: Any, schema: Schema, where: str = "") -> str:
+    """Returns how a value, which messages call `where`, differs from what a schema declares, or an empty text."""
     try:
-        _check(value, schema, "")
+        _check(value, schema, where)
     except FormatError as error:
         return str(error)
     return ""
@@ -145,7 +163,8 @@ def _check(value: Any, schema: Schema, where: str) -> None:
     if not isinstance(value, KINDS[kind]) or (isinstance(value, bool) and kind != "boolean"):
         raise _error(value, schema, where)
     if kind in ("integer", "number"):
-        if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        is_above = "exclusiveMinimum" not in schema or value > schema["exclusiveMinimum"]
+        if not (is_above and schema.get("minimum", value) <= value <= schema.get("maximum", value)):
             raise _error(value, schema, where)
     elif kind in PARTS:
         PARTS[kind](value, schema, where)
@@ -181,7 +200,7 @@ def _check_object(value: Mapping[str, Any], schema: Schema, where: str) -> None:
         raise _error(value, schema, where)
     for name in schema.get("required", ()):
         if name not in value:
-            raise FormatError(f"{_join(where, name)!r} is missing")
+            raise FormatError(f"{_join(where, name)!r} is missing", where)
     for name, part in value.items():
         place = _join(where, name)
         if "propertyNames" in schema:
@@ -189,7 +208,7 @@ def _check_object(value: Mapping[str, Any], schema: Schema, where: str) -> None:
         if name in fields:
             _check(part, fields[name], place)
         elif others is False:
-            raise FormatError(f"{ascii(place)[:100]} is not a field that is read{_near(name, fields)}")
+            raise FormatError(_unknown(place, name, fields), place)
         elif others is not True:
             _check(part, others, place)
 
@@ -205,21 +224,22 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _near(name: str, fields: Mapping[str, Any]) -> str:
+def _unknown(place: str, name: str, fields: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name[:100], fields, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{ascii(place)[:100]} is not a field that is read{meant}"
 
 
 def _unread(value: Any, number: int, where: str) -> FormatError:
     shown = f"{where!r} is {_shown(value)}, and this opforge reads {number}"
-    return FormatError(f"{shown}: update opforge" if type(value) is int and value > number else shown)
+    return FormatError(f"{shown}: update opforge" if type(value) is int and value > number else shown, where)
 
 
 def _error(value: Any, schema: Schema, where: str) -> FormatError:
     begin = f"{where[:200]!a} is {_shown(value)}" if where else f"it is {_shown(value)}"
-    return FormatError(f"{begin}: expected {expected(schema)}")
+    return FormatError(f"{begin}: expected {expected(schema)}", where)
 
 
 def _shown(value: Any) -> str:
@@ -239,7 +259,7 @@ def expected(schema: Schema) -> str:
         return f"{expected(schema['anyOf'][0])}, or null"
     kind = schema["type"]
     words = schema.get("description") or EXPECTED.get(kind) or {"boolean": "true or false"}.get(kind, f"a {kind}")
-    if "maximum" in schema and schema["maximum"] < (1 << 62) - 1:
+    if "minimum" in schema and schema["maximum"] < (1 << 62) - 1:
         return f"{words} from {schema['minimum']} to {schema['maximum']}"
     if "maxLength" in schema:
         return f"{words} of at most {schema['maxLength']} characters"
@@ -250,3 +270,126 @@ def expected(schema: Schema) -> str:
     if "maxItems" in schema or schema.get("minItems"):
         return f"a list of {schema.get('minItems', 0)} to {schema.get('maxItems', 'any number of')} items"
     return words
+
+
+@contextmanager
+def lines_named(data: bytes) -> Iterator[None]:
+    """Makes each FormatError about a text of JSON begin with its line: people edit the text."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"line {_line_of(data, error)}: {error}", error.where) from error
+
+
+def _line_of(data: bytes, error: FormatError) -> int:
+    """Returns the line of what an error is about; 1 for what is about the whole text."""
+    cause = error.__cause__
+    if isinstance(cause, json.JSONDecodeError):
+        return cause.lineno
+    if isinstance(cause, UnicodeDecodeError):
+        return data.count(b"\n", 0, cause.start) + 1
+    if isinstance(cause, RecursionError):
+        return 1
+    return lines_of(data.decode("utf-8", "replace")).get(error.where or ("" if cause is None else REFUSED), 1)
+
+
+REFUSED = "(what is not JSON)"
+_MARK = re.compile(r'\n|"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Returns the line in which each value of a text of JSON begins, by its place: `keys[0].until`.
+
+    A field's is that of its name. REFUSED is that of the first name that is in one object twice, or NaN.
+    """
+    lines, line, inside = dict[str, int](), 1, list[list[Any]]()  # the place, and the index or the name, of each
+    for mark in _MARK.findall(text):
+        if mark == "\n":
+            line += 1
+            continue
+        if mark in "]}:":
+            inside = inside[:-1] if mark != ":" else inside
+            continue
+        where, at = inside[-1] if inside else ("", "")
+        if mark == ",":
+            inside[-1][1] = at + 1 if isinstance(at, int) else None
+        elif at is None:  # the name of a field
+            inside[-1][1] = name = json.loads(mark)
+            if _join(where, name) in lines:
+                lines.setdefault(REFUSED, line)
+            lines.setdefault(_join(where, name), line)
+        else:
+            place = f"{where}[{at}]" if isinstance(at, int) else _join(where, at)
+            lines.setdefault(place, line)
+            if mark in "{[":
+                inside.append([place, 0 if mark == "[" else None])
+            elif mark in ("NaN", "Infinity", "-Infinity"):
+                lines.setdefault(REFUSED, line)
+    return lines
+
+
+class Fields:
+    """Reads single fields of an object. A wrong one raises KernelFormatError with its name."""
+
+    def __init__(self, values: Any, where: str, expected: str) -> None:
+        self.where, self.expected = where, expected
+        if wrong := problem(values, OBJECT):
+            raise self.error(wrong)
+        self.values: dict[str, Any] = values
+
+    @classmethod
+    def parse(cls, data: bytes, where: str, expected: str, most: int) -> Fields:
+        """Returns the fields of the object in a text of JSON. Raises KernelFormatError."""
+        try:
+            return cls(parse(data, OBJECT, most), where, expected)
+        except FormatError as error:
+            from opforge.errors import KernelFormatError  # not on the path of a load
+
+            raise KernelFormatError(where, str(error), expected) from error
+
+    def error(self, wrong: str) -> OpforgeError:
+        """Returns the error for a problem in this object."""
+        from opforge.errors import KernelFormatError
+
+        return KernelFormatError(self.where, wrong, self.expected)
+
+    def get(self, name: str, schema: Schema, default: Any = ...) -> Any:
+        """Returns a field's value, or the default if it is missing or null."""
+        value = self.values.get(name)
+        if value is None:
+            if default is ...:
+                raise self.error(f"{name!r} is missing")
+            return default
+        if wrong := problem(value, schema, name):
+            raise self.error(wrong)
+        return value
+
+    def text(self, name: str, default: Any = ...) -> str:
+        """Returns a text."""
+        value: str = self.get(name, TEXT, default)
+        return value
+
+    def whole(self, name: str, default: Any = ...) -> int:
+        """Returns a whole number that is not negative."""
+        value: int = self.get(name, WHOLE, default)
+        return value
+
+    def flag(self, name: str, default: Any = ...) -> bool:
+        """Returns true or false."""
+        value: bool = self.get(name, FLAG, default)
+        return value
+
+    def texts(self, name: str, default: Any = ...) -> tuple[str, ...]:
+        """Returns a list of texts."""
+        return tuple(self.get(name, {**TEXTS, "description": "a list of texts"}, default))
+
+    def table(self, name: str, default: Any = ...) -> dict[str, Any]:
+        """Returns an object."""
+        value: dict[str, Any] = self.get(name, OBJECT, default)
+        return value
+
+    def only(self, names: Iterable[str]) -> None:
+        """Raises KernelFormatError if there is a field of another name."""
+        for name in self.values:
+            if name not in names:
+                raise self.error(_unknown(name, name, names))

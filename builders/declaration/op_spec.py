@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import settings
+from opforge import settings, upper_parts
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
 from opforge.warm.lookup import FLAG_ENDINGS, tables_for_all
@@ -23,8 +22,8 @@ from .kernel_roots import KernelRoot
 if TYPE_CHECKING:
     from .groups import SourceGroup
 
-OTHER_WORDS = "opforge.compat.attributes"
-"""The module that knows the words of setuptools, torch and DeepSpeed. Named, because it belongs to a part above."""
+OTHER_WORDS = "words of other tools"
+"""What knows the words of setuptools, torch and DeepSpeed, in the table of upper parts."""
 DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
 """Methods of DeepSpeed's builders, whose results are attributes of an op."""
 LONGEST_NAME = 200
@@ -233,7 +232,7 @@ def _attributes(declared: Any) -> Callable[[str], Any]:
         for name in vars(kind)
         if name[0] != "_" and name not in OF_INSTANCES
     }
-    values = importlib.import_module(OTHER_WORDS).resolve(declared, names, attributes_of_ours)
+    values = upper_parts.get(OTHER_WORDS).resolve(declared, names, attributes_of_ours)
     for name in values:
         if name in own and name not in names:
             others = " and ".join(f"{method}()" for method in names if method in DEEPSPEED_METHODS)

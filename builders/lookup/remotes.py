@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from opforge import upper_parts
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("opforge")
 GROUP = "opforge.sources"
 """The group of entry points by which another package adds a source."""
-BUILT_IN = ("opforge.remote.source:Remotes",)
+BUILT_IN = (upper_parts.UPPER["fetched entries"],)
 """Sources as "module:factory", in the order in which they are asked."""
 
 

@@ -6,7 +6,6 @@ leaves the library's defaults: a load never fails for it.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import os
@@ -14,7 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import machine_folder, memory, settings
+from opforge import machine_folder, memory, settings, upper_parts
 from opforge.builders.declaration import machine
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.records import fetched
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from opforge.warm.library import Entry
 
 log = logging.getLogger("opforge")
-SOURCE = "opforge.remote.tuned_source"
-"""The module that fetches results and verifies them again. It is above this one, and imported if a remote is asked."""
+SOURCE = "fetched tuning results"
+"""What fetches results and verifies them again, in the table of upper parts."""
 HINT = "The defaults are used. To time it again: opforge tune"
 ABSENT_SECONDS = 24 * 3600.0
 """How long the remotes are not asked again for a result that they had not."""
@@ -184,7 +183,7 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> Stored | None:
         return Stored(path, {}, str(error))
     # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
     is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
-    if is_old and (reason := importlib.import_module(SOURCE).verify_again(path, what)):
+    if is_old and (reason := upper_parts.get(SOURCE).verify_again(path, what)):
         if (path, reason) not in _refused:
             log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
         _refused.add((path, reason))
@@ -207,7 +206,7 @@ def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
     except CacheDirError:
         return Outcome(None, watched, again)  # the load has said so
     path = what.path(store.layout.root, FETCHED)
-    if not importlib.import_module(SOURCE).bring(path, what):
+    if not upper_parts.get(SOURCE).bring(path, what):
         machine_folder.remember(name, before, {"until": again}, time.time_ns())
         return Outcome(None, watched, again)
     fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from opforge import formats
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
-from opforge.cache.schema import OBJECT, TEXT
+from opforge.cache.keys import readable
+from opforge.cache.schema import LIST, OBJECT, TEXT, Fields
 
 from . import names, properties, version
-from .json_text import Fields, parse_object, readable
 from .properties import Properties
 from .version import Version
 
@@ -172,7 +172,7 @@ def read(folder: str) -> Metadata:
 
 def parse(data: bytes, where: str = FILE) -> Metadata:
     """Returns the metadata in a text. Raises KernelFormatError."""
-    fields = Fields(parse_object(data, where, MAX_BYTES, EXPECTED), where, EXPECTED)
+    fields = Fields.parse(data, where, EXPECTED, MAX_BYTES)
     backend = Fields(fields.table("backend"), f"{where}: backend", EXPECTED)
     kind = backend.text("type")
     if kind not in TYPES:
@@ -195,7 +195,7 @@ def parse(data: bytes, where: str = FILE) -> Metadata:
         backend=kind,
         archs=backend.texts("archs", ()),
         python_depends=fields.texts("python-depends"),
-        kernel_depends=tuple(dependency(value, where) for value in fields.get("kernel-depends", list, "a list", ())),
+        kernel_depends=tuple(dependency(value, where) for value in fields.get("kernel-depends", LIST, ())),
         algorithm=algorithm,
         files=files,
         kernel=_provenance(provenance.get("kernel"), where),

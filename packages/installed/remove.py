@@ -10,9 +10,9 @@ from opforge.cache import schema
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import Layout, entry_name
 from opforge.cache.records.schemas import RECORD
+from opforge.cache.schema import SHA256
 from opforge.errors import KernelFormatError
 from opforge.packages.form import metadata
-from opforge.packages.form.json_text import is_sha256
 from opforge.packages.form.version import Range
 
 from . import releases
@@ -58,7 +58,7 @@ def _sweep(root: Root) -> list[str]:
             signed.add(release.digest)
     _remove_rest(root, signed)
     try:
-        present = [name for name in os.listdir(root.join("trees")) if is_sha256(name) and _is_variant(root.tree(name))]
+        present = [name for name in os.listdir(root.join("trees")) if _is_digest(name) and _is_variant(root.tree(name))]
     except OSError:
         return []
     unused = [digest for digest in present if digest not in used]
@@ -71,6 +71,10 @@ def _sweep(root: Root) -> list[str]:
     return unused
 
 
+def _is_digest(name: str) -> bool:
+    return not schema.problem(name, SHA256)
+
+
 def _is_variant(folder: str) -> bool:
     """Returns whether a folder was put there by an installation: a variant appears with its metadata, or not at all."""
     return os.path.lexists(os.path.join(folder, metadata.FILE))
@@ -81,7 +85,7 @@ def _remove_rest(root: Root, signed: Collection[str]) -> None:
     for top in (root.join("releases"), root.join("names")):
         for folder, _folders, files in os.walk(top, topdown=False):
             for name in files:
-                if is_temp_name(name) or (is_sha256(name) and name not in signed):
+                if is_temp_name(name) or (_is_digest(name) and name not in signed):
                     with suppress(OSError):
                         os.unlink(os.path.join(folder, name))
             if folder != top:

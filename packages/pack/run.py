@@ -15,13 +15,13 @@ from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
 from opforge.cache.current import current_store
+from opforge.cache.keys import readable
 from opforge.cache.records.entry import read_record
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.machine_folder import write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests
-from opforge.packages.form.json_text import readable
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
 from opforge.packages.form.properties import PYTHON, SOURCE, Properties
 from opforge.packages.form.variant import label_of

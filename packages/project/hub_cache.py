@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from opforge import environment
+from opforge.cache.schema import Fields
 from opforge.errors import KernelFormatError, KernelNotFoundError
 from opforge.packages.form import digests, metadata, names, toml_file, variant
-from opforge.packages.form.json_text import Fields
 
 from . import hub_signatures
 from .hub_locks import COMMIT, REPOSITORY

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from opforge.cache.schema import Fields
 from opforge.errors import KernelFormatError
 from opforge.packages.form import version
-from opforge.packages.form.json_text import Fields
 from opforge.packages.form.version import Range
 
 EXPECTED = "a kernels.lock of the hub"

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from opforge.cache.schema import LIST, Fields
 from opforge.packages.form import metadata, names
-from opforge.packages.form.json_text import Fields
 from opforge.packages.form.properties import NOARCH
 
 EXPECTED = "a build.toml of edition 5, 4 or 3, as kernel-builder reads it"
@@ -52,7 +52,7 @@ def _backends(fields: Fields, key: str) -> None:
 
 
 def _kernels(fields: Fields, key: str) -> None:
-    for value in fields.get(key, list, "a list"):
+    for value in fields.get(key, LIST):
         needed = Fields(value, f"{fields.where}: {key}", EXPECTED)
         needed.only(("repo-id", "revision", "version"))
         metadata.dependency(value, fields.where, EXPECTED)
@@ -147,7 +147,7 @@ def general(table: Any, path: str) -> Fields:
     }
     fields = _check(table, where, {**GENERAL, **older, **nested})
     for key in REQUIRED if edition == EDITIONS[-1] else ("name",):
-        fields.get(key, object, "value")
+        fields.get(key, {})
     names.check_short(fields.text("name"), f"{where}: name")
     return fields
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from opforge.cache.schema import LIST, Fields
 from opforge.errors import KernelFormatError, OpIncompatibleError
 from opforge.packages.form import metadata, names, toml_file
-from opforge.packages.form.json_text import Fields
 from opforge.packages.form.version import Version
 from opforge.versions import version_of
 
@@ -103,7 +103,7 @@ def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, 
 
 def _needs(fields: Fields) -> Needs:
     """Returns what the variants of all backends need, or those of one. Raises KernelFormatError."""
-    entries = fields.get("kernel-depends", list, "a list", [])
+    entries = fields.get("kernel-depends", LIST, [])
     kernels = tuple(metadata.dependency(value, fields.where, EXPECTED) for value in entries)
     return Needs(fields.texts("python-depends", ()), kernels)
 

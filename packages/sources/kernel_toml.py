@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from opforge import working_folder
 from opforge.builders.declaration.attributes import TOML, declared_in
-from opforge.errors import BuilderError
+from opforge.cache.schema import Fields
+from opforge.errors import BuilderError, OpforgeError
 from opforge.packages.form import names, toml_file, version
-from opforge.packages.form.json_text import Fields
 from opforge.packages.form.metadata import Dependency
 
 from . import modules
@@ -112,12 +112,12 @@ def _folder(folder: str, path: str, where: str) -> str:
 def _targets(fields: Fields) -> tuple[str, ...]:
     from opforge.accelerator.target import Target
 
-    def parsed(texts: list[str] | None) -> tuple[str, ...]:
-        return tuple(str(Target.parse(text)) for text in texts or ())
-
-    fields.texts("targets", ())
-    targets: tuple[str, ...] = fields.parsed("targets", parsed)
-    return targets
+    try:
+        return tuple(str(Target.parse(text)) for text in fields.texts("targets", ()))
+    except ValueError as error:
+        if isinstance(error, OpforgeError):
+            raise
+        raise fields.error(f"'targets': {error}") from error
 
 
 def requirements(texts: tuple[str, ...], where: str) -> tuple[str, ...]:

@@ -18,41 +18,35 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opforge import formats, settings
 from opforge import trust as owners
+from opforge.cache import schema
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.files import read_file
+from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError, items, number, record, text, version
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
 from opforge.remote.kind_table import FORMER, KINDS, scope_of
 
-from . import policy_json, signing
-from .policy_json import Field, Node
+from . import signing
 
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
-SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'"
-
-
-class FormerScope(ValueError):
-    """A scope is of a kind that is gone."""
-
-    def __init__(self, text: str, instead: str) -> None:
-        super().__init__(f"{ascii(text)[:100]} is a scope of an older opforge: write {instead}")
-        self.instead = instead
+PLAIN = r"([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?"
+SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'; " + "; ".join(
+    f"what was {kind}: is {instead}" for kind, instead in FORMER.items()
+)
 
 
 def scope(text: str) -> str:
     """Returns a text that says what a key may sign. Raises ValueError for any other text."""
     kind, _, glob = text.partition(":")
-    if kind in FORMER:
-        raise FormerScope(text, FORMER[kind])
     if kind not in KINDS or not re.fullmatch(KINDS[kind].globs, glob):
         raise ValueError(f"{ascii(text)[:100]} is not a scope: expected {SCOPES}")
     return text
@@ -215,140 +209,83 @@ def parse(path: str, data: bytes | None) -> Trust:
     if data is None:
         return Trust(path)
     try:
-        fields = policy_json.fields_of(policy_json.read(data), "the trust file", FILE)
-    except policy_json.LineError as error:
+        with schema.lines_named(data):
+            value = schema.parse(data, file_schema(), MAX_BYTES)
+            days, requires_state = value.get("withdrawal_days", 0.0), value.get("require_state", False)
+            return Trust(path, _keys(data, value["keys"]), days, requires_state, _workflows(value.get("sigstore", ())))
+    except FormatError as error:
         raise TrustFileError(path, str(error), "Correct that line: nothing is fetched or installed before") from error
-    return Trust(
-        path,
-        fields["keys"],
-        fields["withdrawal_days"],
-        fields["require_state"],
-        fields["sigstore"],
-    )
 
 
-def _format(node: Node) -> int:
-    if type(node.value) is not int or node.value != formats.TRUST:
-        raise ValueError("of another opforge")
-    return formats.TRUST
-
-
-def _days(node: Node) -> float:
-    days = policy_json.number(node)
-    if not 0 < days < 36500:
-        raise ValueError
-    return days
-
-
-def _keys(node: Node) -> tuple[TrustedKey, ...]:
-    keys, lines = list[TrustedKey](), dict[bytes, int]()
-    for item in policy_json.items(node):
-        fields = policy_json.fields_of(item, "a key", KEY)
-        key = TrustedKey(fields["key"], fields["for"], fields["until"], fields["revoked"])
-        if key.key.data in lines:  # one of the two may be revoked
-            raise item.error(f"the key {key.key.name} is in line {lines[key.key.data]} already")
-        lines[key.key.data] = item.line
-        keys.append(key)
+def _keys(data: bytes, values: Sequence[Mapping[str, Any]]) -> tuple[TrustedKey, ...]:
+    keys, places = list[TrustedKey](), dict[bytes, str]()
+    for at, value in enumerate(values):
+        place = f"keys[{at}]"
+        try:
+            public = signing.parse(value["key"], signing.PUBLIC_BYTES)
+        except ValueError as error:  # without the text, which may be a secret key
+            raise FormatError(f"'{place}.key' is not a public key: {error}", f"{place}.key") from None
+        days = [_day(value.get(field, ""), f"{place}.{field}") for field in ("until", "revoked")]
+        if public.data in places:  # one of the two may be revoked
+            line = schema.lines_of(data.decode())[places[public.data]]
+            raise FormatError(f"the key {public.name} is in line {line} already", place)
+        places[public.data] = place
+        keys.append(TrustedKey(public, tuple(value["for"]), *days))
     return tuple(keys)
 
 
-def _public(node: Node) -> signing.Named:
+def _day(text: str, place: str) -> str:
     try:
-        return signing.parse(policy_json.text(node), signing.PUBLIC_BYTES)
-    except (TypeError, ValueError) as error:  # without the text, which may be a secret key
-        raise node.error(f"'key' is not a public key: {str(error) or f'expected {signing.EXPECTED}'}") from None
+        return check_date(text)
+    except ValueError as error:
+        raise FormatError(f"{place!r} is {ascii(text)[:40]} ({error}): expected {DAY_EXPECTED}", place) from error
 
 
-def _texts(node: Node, name: str, parse: Callable[[str], str], expected: str) -> tuple[str, ...]:
-    """Returns the texts in a list. Raises LineError, which names the item."""
-    texts = list[str]()
-    for number, item in enumerate(policy_json.items(node)):
-        try:
-            texts.append(parse(policy_json.text(item)))
-        except (TypeError, ValueError) as error:
-            wanted = error.instead if isinstance(error, FormerScope) else expected
-            raise item.error(f"'{name}[{number}]' is {item.shown}: expected {wanted}") from error
-    return tuple(texts)
+def _workflows(values: Sequence[Mapping[str, Any]]) -> tuple[Workflow, ...]:
+    for at, value in enumerate(values):
+        named = [bool(value.get(field)) for field in ("repository", "workflow", "branch")]
+        if any(named) != all(named) or not (any(named) or value.get("files")):
+            problem = "a rule of sigstore has 'repository', 'workflow' and 'branch', or 'files', or all of these"
+            raise FormatError(problem, f"sigstore[{at}]")
+    return tuple(
+        Workflow(
+            tuple(value["for"]),
+            value.get("repository", ""),
+            value.get("workflow", ""),
+            value.get("branch", ""),
+            tuple(value.get("files", ())),
+            value.get("root", ""),
+        )
+        for value in values
+    )
 
 
-def _scopes(node: Node) -> tuple[str, ...]:
-    scopes = _texts(node, "for", scope, SCOPES)
-    if not scopes:
-        raise ValueError
-    return scopes
-
-
-def _workflows(node: Node) -> tuple[Workflow, ...]:
-    rules = list[Workflow]()
-    for item in policy_json.items(node):
-        fields = policy_json.fields_of(item, "a rule of sigstore", WORKFLOW)
-        rule = Workflow(fields.pop("for"), **fields)
-        named = [bool(part) for part in (rule.repository, rule.workflow, rule.branch)]
-        if any(named) != all(named) or not (any(named) or rule.files):
-            raise item.error(
-                "a rule of sigstore has 'repository', 'workflow' and 'branch', or 'files', or all of these"
-            )
-        rules.append(rule)
-    return tuple(rules)
-
-
-def _repository(node: Node) -> str:
-    return _full(node, REPOSITORY)
-
-
-def _plain(node: Node) -> str:
-    return _full(node, PLAIN)
-
-
-def _full(node: Node, form: str) -> str:
-    text = policy_json.text(node)
-    if text and not re.fullmatch(form, text):
-        raise ValueError
-    return text
-
-
-def _digests(node: Node) -> tuple[str, ...]:
-    return _texts(node, "files", _digest, "64 hex digits")
-
-
-def _digest(text: str) -> str:
-    if not re.fullmatch(DIGEST, text):
-        raise ValueError
-    return text
-
-
-def _day(node: Node) -> str:
-    return check_date(policy_json.text(node))
-
-
-DAY = "a day such as 2027-06-30, or an empty text"
-FILE: Mapping[str, Field] = {
-    "format": Field(str(formats.TRUST), _format),
-    "withdrawal_days": Field("a number of days, more than 0", _days, 0.0),
-    "require_state": Field("true or false", policy_json.flag, False),
-    "sigstore": Field("a list of rules", _workflows, ()),
-    "keys": Field("a list of keys", _keys),
+DAY_EXPECTED = "a day such as 2027-06-30, or an empty text"
+DAY = text(r"(\d{4}-\d\d-\d\d)?", DAY_EXPECTED)
+WORKFLOW_FIELDS: Mapping[str, schema.Schema] = {
+    "repository": text(r"([A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+)?", "a repository such as org/name"),
+    "workflow": text(PLAIN, "a path such as .github/workflows/build.yaml"),
+    "branch": text(PLAIN, "a branch such as main"),
+    "files": items(SHA256),
+    "root": TEXT,
 }
-"""The fields of the trust file."""
-KEY: Mapping[str, Field] = {
-    "key": Field(signing.EXPECTED, _public),
-    "for": Field(f"a list of {SCOPES}", _scopes),
-    "until": Field(DAY, _day, ""),
-    "revoked": Field(DAY, _day, ""),
-}
-"""The fields of a key in it."""
-REPOSITORY = r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"
-PLAIN = r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*"
-DIGEST = r"[0-9a-f]{64}"
-WORKFLOW: Mapping[str, Field] = {
-    "for": Field(f"a list of {SCOPES}", _scopes),
-    "repository": Field("a repository such as org/name", _repository, ""),
-    "workflow": Field("a path such as .github/workflows/build.yaml", _plain, ""),
-    "branch": Field("a branch such as main", _plain, ""),
-    "files": Field("a list of digests of variants", _digests, ()),
-    "root": Field("a path of a file", policy_json.text, ""),
-}
-"""The fields of a rule of sigstore in it."""
+"""The fields of a rule of sigstore that may be missing."""
+
+
+def file_schema() -> schema.Schema:
+    """Returns the schema of the trust file. The scopes in it are those of the table of kinds."""
+    scopes = items(text("|".join(f"{kind}:(?:{entry.globs})" for kind, entry in KINDS.items()), SCOPES), least=1)
+    return record(
+        {
+            "format": version(formats.TRUST),
+            "keys": items(record({"key": TEXT, "for": scopes}, optional={"until": DAY, "revoked": DAY})),
+        },
+        optional={
+            "withdrawal_days": number(0, 36500, "a number of days, more than 0"),
+            "require_state": FLAG,
+            "sigstore": items(record({"for": scopes}, optional=WORKFLOW_FIELDS)),
+        },
+    )
 
 
 def check_date(text: str) -> str:

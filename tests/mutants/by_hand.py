@@ -221,9 +221,9 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/test_remotes.py", REMOTES),
     ),
     "a_field_of_the_trust_file_that_is_not_known_is_passed_over": Edit(
-        "remote/signatures/policy_json.py",
-        "        if name not in schema:\n",
-        "        if False:\n",
+        "cache/schema.py",
+        "        elif others is False:\n",
+        "        elif False:\n",
         ("tests/unit/remote/trust", REMOTES),
     ),
     "a_key_file_that_others_read_is_used": Edit(

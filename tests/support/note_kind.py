@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +40,7 @@ NOTE = NoteKind()
 
 def register(monkeypatch: Any) -> None:
     """Adds the kind to the table, until the test ends."""
-    monkeypatch.setitem(KINDS, NAME, Entry(f"{__name__}:NOTE", re.compile(r"[\w*?-]+")))
+    monkeypatch.setitem(KINDS, NAME, Entry(f"{__name__}:NOTE", r"[\w*?-]+"))
 
 
 def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> str:

@@ -59,7 +59,6 @@ python_fakes: dict[str, Callable[..., Any]] = {}
 python_kernels: dict[str, Any] = {}
 """Kernels that Python has registered in torch's dispatcher since the first load, as torch names them:
 namespace/op/key."""
-COMPILE_TAG = "opforge.builders.registration.compile_tag"  # imported when torch computes a key
 
 
 class Entry:
@@ -288,12 +287,17 @@ class LoadedOp:
         raise TypeError(f"{problem}: load it in the process that needs it, and do not pickle it")
 
     def __repr__(self) -> str:
-        return str(importlib.import_module(REPRESENTATION).op_text(self))
+        return str(_texts().op_text(self))
 
-    __doc__ = property(lambda self: importlib.import_module(REPRESENTATION).op_help(self))
+    __doc__ = property(lambda self: _texts().op_help(self))
 
 
-REPRESENTATION = "opforge.builders.display.representation"  # imported on use: no load needs it
+def _texts() -> Any:
+    from opforge import upper_parts  # on use: no load needs it
+
+    return upper_parts.get("texts of loaded ops")
+
+
 ENTRY_ATTRIBUTES = {"path": "library", "origin": "origin", "result": "key"}  # of a loaded op -> those of its entry
 
 
@@ -516,7 +520,9 @@ def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
     if config is not None and "cache_key_tag" not in vars(kind):
 
         def tag(config: Any) -> str:
-            compile_tag: Any = importlib.import_module(COMPILE_TAG)
+            from opforge import upper_parts
+
+            compile_tag = upper_parts.get("compile tag")
             text: str = compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
             return text
 

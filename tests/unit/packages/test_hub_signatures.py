@@ -170,8 +170,8 @@ def test_without_sigstore_the_extra_is_named(instance, variant, monkeypatch):
     [
         ({"repository": "a/b"}, "a rule of sigstore has 'repository', 'workflow' and 'branch', or 'files'"),
         ({}, "a rule of sigstore has 'repository', 'workflow' and 'branch', or 'files'"),
-        ({"files": ["x"]}, r"'files\[0\]' is \"x\": expected 64 hex digits"),
-        ({"repository": "a b"}, "'repository' is \"a b\": expected a repository such as org/name"),
+        ({"files": ["x"]}, r"'sigstore\[0\].files\[0\]' is 'x': expected 64 hex digits"),
+        ({"repository": "a b"}, r"'sigstore\[0\].repository' is 'a b': expected a repository such as org/name"),
         ({"brunch": "main"}, "brunch"),
     ],
 )

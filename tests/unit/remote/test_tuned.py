@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+import types
 
 import pytest
 from click.testing import CliRunner
@@ -218,6 +219,21 @@ class TestCommands:
         assert f"would remove the tuning result {name}, " in run(rm_command, f"tuned:{name}", "--dry-run")
         assert f"removed the tuning result {name}, " in run(rm_command, f"tuned:{name}")
         assert name not in run(ls, "--kind", "tuned")
+
+    def test_what_was_tuned_is_published_listed_and_removed_by_its_builders_class(self, nodes, op_class, monkeypatch):
+        module = types.ModuleType("tuned_builders")
+        module.SumBuilder = op_class
+        monkeypatch.setitem(sys.modules, "tuned_builders", module)
+        nodes.trust(nodes.public, scopes=("op:*", "tuned:*"))
+        store = nodes.enter("a")
+        entry = op_class().load().__entry__
+        tuned_ops.store(store.layout.root, tuned_ops.result(entry, row({"block": 512})))
+        name, by_class = entry.record["op"], "tuned:tuned_builders:SumBuilder"
+        assert run(publish, nodes.url, by_class, "--key", "ci").startswith(f"published tuned:{name}@")
+        assert name in run(ls, by_class)
+        assert f"removed the tuning result {name}, " in run(rm_command, by_class)
+        outcome = CliRunner().invoke(publish, [nodes.url, "tuned:tuned_builders:Other", "--key", "ci"])
+        assert outcome.exit_code == 2 and "tuned_builders" in outcome.output
 
     def test_a_newer_result_takes_the_place_of_the_keys_own(self, published, nodes, op_class):
         nodes.enter("a")

@@ -56,11 +56,11 @@ def show(kernels: Sequence[str], machine: str | None, urls: Sequence[str], offli
 
 def _environment(path: str) -> Environment:
     from opforge.cache.filesystem.files import read_file
+    from opforge.cache.schema import Fields
     from opforge.packages.choose import environment
-    from opforge.packages.form.json_text import parse_object
 
     expected = "a file of opforge report --machine"
-    return environment.from_json(parse_object(read_file(path), path, 1 << 20, expected), path)
+    return environment.from_json(Fields.parse(read_file(path), path, expected, 1 << 20).values, path)
 
 
 def _candidates(

@@ -143,7 +143,7 @@ def test_a_damaged_trust_file_stops_installs_and_nothing_that_is_installed(regis
     monkeypatch.setenv("OPFORGE_KERNEL_PATH", registry.root.path)
     with open(settings.trust_file(), "a") as file:
         file.write("}\n")
-    problem = re.escape(f"{settings.trust_file()} cannot be used: line 14: it is not valid JSON (Extra data)")
+    problem = re.escape(f"{settings.trust_file()} cannot be used: line 14: it is not valid JSON (Extra data: ")
     for url in (registry.url, f"{registry.url}?unsigned=1"):
         with pytest.raises(TrustFileError, match=problem):
             selection.sources([url])

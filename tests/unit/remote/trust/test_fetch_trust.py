@@ -244,7 +244,8 @@ class TestTrustThatChanges:
         """Misspells a field; returns what the error says of it."""
         path = nodes.trust_file()
         path.write_text(path.read_text().replace('"until"', '"untill"'))
-        return f"The trust file {path} cannot be used: line 10: 'untill' is not a field of a key: did you mean 'until'?"
+        problem = "line 10: 'keys[0].untill' is not a field that is read; did you mean 'until'?"
+        return f"The trust file {path} cannot be used: {problem}"
 
     def test_a_damaged_trust_file_stops_all_remotes_with_one_error(self, nodes, builder, entry, monkeypatch, caplog):
         problem = self.damage(nodes)
