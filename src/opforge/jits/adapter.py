@@ -30,6 +30,7 @@ BUILT_IN = {
     "triton": "opforge.jits.triton:KERNELS",
     "triton-host": "opforge.jits.triton:HOST",
     "inductor": "opforge.jits.inductor:INDUCTOR",
+    "tvm-ffi": "opforge.jits.tvm_ffi:TVM_FFI",
 }
 """opforge's own, by name."""
 BY_NAME_ALONE = ("inductor",)
