@@ -7,7 +7,6 @@ import os
 
 import pytest
 from support.gpu import triton_parts
-from support.jits import contracts
 
 from opforge.testing import JitContract
 from opforge.testing.jits import Edit
@@ -25,7 +24,8 @@ CONSTANT = 3
 def result():
     include, flags = os.path.join(HERE, "include"), [f"-DCONSTANT={CONSTANT}"]
     source = os.path.join(HERE, "outer.cc")
-    return tvm_ffi.cpp.load(name="outer", cpp_files=[source], extra_include_paths=[include], extra_cflags=flags).outer(1)
+    loaded = tvm_ffi.cpp.load(name="outer", cpp_files=[source], extra_include_paths=[include], extra_cflags=flags)
+    return loaded.outer(1)
 """
 FFI_OUTER = """\
 #include <tvm/ffi/function.h>
@@ -124,6 +124,30 @@ class TestTritonsHostLibrary(JitContract):
     jit = "triton-host"
     files = {"main.py": HOST_MAIN, "answer.c": HOST_SOURCE}
     edits = {"function": Edit("answer.c", "42", "43")}
+
+
+CUDA_MAIN = """\
+from cuda.core import Program, ProgramOptions
+from opforge.jits.cuda_core_cache import ProgramCache
+
+FACTOR = 2
+SOURCE = 'extern "C" __global__ void scale(float* x) { x[0] *= %d; }'
+
+
+def result():
+    program = Program(SOURCE % FACTOR, "c++", ProgramOptions(arch="sm_90"))
+    return bytes(program.compile("cubin", cache=ProgramCache()).code).hex()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="pip install 'cuda-core[cu13]'")
+class TestCudaCore(JitContract):
+    jit = "cuda-core"
+    files = {"main.py": CUDA_MAIN}
+    edits = {
+        "function": Edit("main.py", "x[0] *=", "x[0] +="),
+        "closure": Edit("main.py", "FACTOR = 2", "FACTOR = 3"),
+    }
 
 
 def test_a_library_of_a_folder_of_the_users_is_built_and_not_kept(tmp_path, own_store, caplog):

@@ -62,7 +62,7 @@ class Entries:
                 self._look()  # another process has made it, or united pages
         return None
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """Returns the keys of all entries."""
         with self._lock:
             self._look()
@@ -143,8 +143,7 @@ class Entries:
         look = look or (lambda: self.get(key))
         found = look()
         if found is None:
-            if inductor.is_forbidden():
-                raise CompileForbiddenError(what, self.topic.label)
+            self.check_allowed(what)
             try:
                 among = self._writable()
                 if among is not None:
@@ -155,6 +154,11 @@ class Entries:
         if found is not None:
             claim.close()
         return found
+
+    def check_allowed(self, what: str) -> None:
+        """Raises CompileForbiddenError in a scope of `opforge.no_builds`. `what` is what would be compiled."""
+        if inductor.is_forbidden():
+            raise CompileForbiddenError(what, self.topic.label)
 
     def put(self, key: str, what: str, files: Files) -> None:
         """Adds an entry that was made here. What cannot be kept is a warning; a forked child keeps nothing."""

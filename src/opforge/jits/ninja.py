@@ -129,7 +129,7 @@ class NinjaAdapter(Adapter):
 
     def _found(self, ordered: _Ordered) -> Files | None:
         """Returns an entry whose headers are those of this machine."""
-        for key in self.entries.keys():
+        for key in self.entries.all_keys():
             if key.startswith(f"{ordered.key}."):
                 files = self.entries.get(key)
                 if files is not None and all(_is_same(*row, ordered.roots) for row in json.loads(files[INPUTS])):
