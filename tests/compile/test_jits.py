@@ -128,7 +128,7 @@ class TestTritonsHostLibrary(JitContract):
 
 CUDA_MAIN = """\
 from cuda.core import Program, ProgramOptions
-from opforge.jits.cuda_core_cache import ProgramCache
+from opforge.jits.cuda_core import program_cache
 
 FACTOR = 2
 SOURCE = 'extern "C" __global__ void scale(float* x) { x[0] *= %d; }'
@@ -136,7 +136,7 @@ SOURCE = 'extern "C" __global__ void scale(float* x) { x[0] *= %d; }'
 
 def result():
     program = Program(SOURCE % FACTOR, "c++", ProgramOptions(arch="sm_90"))
-    return bytes(program.compile("cubin", cache=ProgramCache()).code).hex()
+    return bytes(program.compile("cubin", cache=program_cache()).code).hex()
 """
 
 

@@ -1,6 +1,6 @@
 """cuda.core: programs that it compiles, given through its own interface of caches.
 
-    program.compile("cubin", cache=opforge.jits.cuda_core_cache.ProgramCache())
+    program.compile("cubin", cache=opforge.jits.cuda_core.program_cache())
 
 cuda.core has no place where a cache could be set for all programs. Its key has source, options and NVRTC's version;
 what it cannot know, such as headers of an include path, it refuses itself.
@@ -9,6 +9,8 @@ what it cannot know, such as headers of an include path, it refuses itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from .adapter import Adapter
 
@@ -26,3 +28,50 @@ class CudaCore(Adapter):
 
 
 CUDA_CORE = CudaCore()
+
+
+def program_cache() -> Any:
+    """Returns a cache for `cuda.core.Program.compile`: the entries of the scope that is open, nothing without one."""
+    return _cache_class()()
+
+
+@cache
+def _cache_class() -> Any:
+    """Returns the class of caches. It is made here, so that cuda.core is not imported before it is used."""
+    from cuda.core.utils import ProgramCacheResource
+
+    class ProgramCache(ProgramCacheResource):  # type: ignore[misc]
+        """A cache for `cuda.core.Program.compile`: the entries of the scope that is open, and nothing without one."""
+
+        def __getitem__(self, key: bytes | str) -> bytes:
+            """Returns the code of a key. Raises KeyError, and CompileForbiddenError in a scope of `opforge.no_builds`."""
+            found = None
+            if CUDA_CORE.active:
+                found = CUDA_CORE.entries.get(_name(key))
+                if found is None:
+                    CUDA_CORE.entries.check_allowed("a program of cuda.core")
+            if found is None:
+                raise KeyError(key)
+            return found[FILE]
+
+        def __setitem__(self, key: bytes | str, value: Any) -> None:
+            """Keeps code under a key."""
+            if CUDA_CORE.active:
+                code = bytes(value.code if hasattr(value, "code") else value)
+                CUDA_CORE.entries.put(_name(key), "a program of cuda.core", {FILE: code})
+
+        def __delitem__(self, key: bytes | str) -> None:
+            """Does nothing: `opforge rm` removes pages."""
+
+        def __len__(self) -> int:
+            """Returns how many programs there are."""
+            return len(CUDA_CORE.entries.all_keys()) if CUDA_CORE.active else 0
+
+        def clear(self) -> None:
+            """Does nothing: `opforge rm` removes pages."""
+
+    return ProgramCache
+
+
+def _name(key: bytes | str) -> str:
+    return (key.encode() if isinstance(key, str) else bytes(key)).hex()

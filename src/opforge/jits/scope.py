@@ -106,7 +106,7 @@ class warmed:
             return
         self._ready[name] = one
         if one.module not in _after:
-            _after[one.module] = lambda module: _imported(module.__name__)
+            _after[one.module] = lambda _module, name=one.module: _imported(name)  # type: ignore[misc]  # mypy knows no default
             call_after_import((one.module,), _after[one.module])
         module = sys.modules.get(one.module)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
