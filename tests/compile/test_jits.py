@@ -54,6 +54,40 @@ class TestTvmFfi(JitContract):
     }
 
 
+FLASHINFER_MAIN = """\
+import os
+from pathlib import Path
+
+from flashinfer.jit.core import gen_jit_spec
+
+HERE = Path(os.path.dirname(os.path.abspath(__file__)))
+
+
+def result():
+    include = [HERE / "include"]
+    return gen_jit_spec("outer", [HERE / "outer.cu"], extra_include_paths=include).build_and_load().outer(1)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("flashinfer") is None, reason="pip install flashinfer-python")
+class TestFlashInfer(JitContract):
+    """Its modules are linked with the driver, so without one LD_LIBRARY_PATH and LIBRARY_PATH name support/jits/libcuda.c's."""
+
+    jit = "flashinfer"
+    files = {
+        "main.py": FLASHINFER_MAIN,
+        "outer.cu": FFI_OUTER.replace(" + CONSTANT", ""),
+        "inner.h": "inline int inner(int x) { return x + 10; }\n",
+        "include/scale.h": "#define SCALE 2\n",
+    }
+    edits = {
+        "function": Edit("outer.cu", "inner(x) * SCALE", "inner(x) * SCALE + 1"),
+        "callee": Edit("inner.h", "x + 10", "x + 20"),
+        "header": Edit("include/scale.h", "SCALE 2", "SCALE 3"),
+    }
+    environment = {"FLASHINFER_CUDA_ARCH_LIST": "9.0a"}
+
+
 TRITON_MAIN = """\
 import sys, os
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

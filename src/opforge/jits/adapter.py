@@ -31,6 +31,7 @@ BUILT_IN = {
     "triton-host": "opforge.jits.triton:HOST",
     "inductor": "opforge.jits.inductor:INDUCTOR",
     "tvm-ffi": "opforge.jits.tvm_ffi:TVM_FFI",
+    "flashinfer": "opforge.jits.flashinfer:FLASHINFER",
     "cuda-core": "opforge.jits.cuda_core:CUDA_CORE",
 }
 """opforge's own, by name."""

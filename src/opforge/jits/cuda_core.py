@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from .adapter import Adapter
@@ -38,13 +39,13 @@ def program_cache() -> Any:
 @cache
 def _cache_class() -> Any:
     """Returns the class of caches. It is made here, so that cuda.core is not imported before it is used."""
-    from cuda.core.utils import ProgramCacheResource
+    interface = import_module("cuda.core.utils").ProgramCacheResource
 
-    class ProgramCache(ProgramCacheResource):  # type: ignore[misc]
+    class ProgramCache(interface):  # type: ignore[misc, valid-type]
         """A cache for `cuda.core.Program.compile`: the entries of the scope that is open, and nothing without one."""
 
         def __getitem__(self, key: bytes | str) -> bytes:
-            """Returns the code of a key. Raises KeyError, and CompileForbiddenError in a scope of `opforge.no_builds`."""
+            """Returns the code of a key. Raises KeyError, and CompileForbiddenError where nothing may be compiled."""
             found = None
             if CUDA_CORE.active:
                 found = CUDA_CORE.entries.get(_name(key))

@@ -2,24 +2,24 @@
 
 A build's own files of headers are known after it alone. So an entry has the list of the user's headers, each with the
 include folder that has it and its content, and an entry counts where these are the same. Headers of the JIT's package
-come with its version; those of the system and of CUDA are not compared, as a compiler that is there may be another one
-too. What cannot be known on another machine is not kept: a header that no include folder has, a library of a folder of
-the user's.
+come with its version; those of the system and of CUDA are not compared, as the compiler may be another one too. What
+cannot be known on another machine is not kept: a header that no include folder has, a library in a folder of the
+user's.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical
+from opforge.cache.schema import SHA256, FormatError, items, row, text, whole
 from opforge.graphs import notices
 from opforge.machine_folder import write_file
 
@@ -29,6 +29,9 @@ from .page import Files
 INPUTS, BUILD = "inputs.json", "build.ninja"
 SYSTEM = ("/usr/", "/opt/", "/lib/", "/lib64/", "/nix/")
 """Where systems and CUDA have their headers and libraries."""
+MAX_HEADERS = 10_000
+HEADERS = items(row(whole(), text(), SHA256), MAX_HEADERS)
+"""For each header of the user's: which include folder has it, its path there, its content."""
 TOOLS = re.compile(r"^(?:cxx|cc|nvcc|cuda_home|name|\w+_launcher) = .*$", re.MULTILINE)
 INCLUDE = re.compile(r"(?:-I|-isystem )(?P<path>[^\s$]+)")
 LIBRARIES = re.compile(r"(?:-L|(?<=\s))(?P<path>/[^\s$]+)(?=\s|$)")
@@ -80,24 +83,26 @@ class NinjaAdapter(Adapter):
 
     def _ordered(self, folder: str) -> _Ordered:
         with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
-            text = file.read().replace("$:", ":").replace(" $\n", " ")
-        own = sorted({*self.packages(), sys.prefix}, key=len, reverse=True)
-        sources = [match["path"] for match in SOURCE.finditer(text)]
+            told = file.read().replace("$:", ":").replace(" $\n", " ")
+        includes = [path for path in INCLUDE.findall(told) if not path.startswith(SYSTEM)]
+        sources = [match["path"] for match in SOURCE.finditer(told)]
         for source in sources:
             with open(source, "rb") as opened:
-                text = text.replace(source, bytes_digest(opened.read()))
-        text = text.replace(folder, "$folder")
-        for number, root in enumerate(own):
-            text = text.replace(root, f"$package{number}")
-        includes = list(dict.fromkeys(match["path"] for match in INCLUDE.finditer(text)))
-        includes = [path for path in includes if not path.startswith(SYSTEM)]
-        for number, path in enumerate(includes):
-            text = re.sub(rf"(-I|-isystem ){re.escape(path)}(?=\s|$)", rf"\1$include{number}", text)
-        text = TOOLS.sub("", text)
-        others = [match["path"] for match in LIBRARIES.finditer(text) if not match["path"].startswith(SYSTEM)]
+                told = told.replace(source, bytes_digest(opened.read()))
+        told = told.replace(folder, "$folder")
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".cubin"):  # which is embedded
+                with open(os.path.join(folder, name), "rb") as opened:
+                    told += f"\n{name} {bytes_digest(opened.read())}"
+        for number, root in enumerate(self.packages()):
+            told = told.replace(root, f"$package{number}")
+        for number, path in enumerate(dict.fromkeys(includes)):
+            told = re.sub(rf"(-I|-isystem ){re.escape(path)}(?=\s|$)", rf"\1$include{number}", told)
+        told = TOOLS.sub("", told)
+        others = [match["path"] for match in LIBRARIES.finditer(told) if not match["path"].startswith(SYSTEM)]
         problem = f"{others[0]} may change, and its content is not known" if others else ""
-        roots = [*dict.fromkeys(os.path.dirname(source) for source in sources), *includes]
-        return _Ordered(bytes_digest(text.encode()), roots, problem)
+        roots = [*dict.fromkeys([*map(os.path.dirname, sources), *includes])]
+        return _Ordered(bytes_digest(told.encode()), roots, problem)
 
     def _built(self, folder: str, ordered: _Ordered) -> Files:
         """Returns what ninja has made. Raises ValueError for headers of the user's that could not be found again."""
@@ -118,7 +123,7 @@ class NinjaAdapter(Adapter):
     def _headers(self, folder: str) -> Iterator[str]:
         """Yields the files that compilers have read, without those of the system and of packages."""
         listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
-        known = (*SYSTEM, *(os.path.join(root, "") for root in (*self.packages(), sys.prefix, folder)))
+        known = (*SYSTEM, *(os.path.join(root, "") for root in (*self.packages(), folder)))
         with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
             sources = {match["path"] for match in SOURCE.finditer(file.read().replace("$:", ":"))}
         for line in listed.splitlines():
@@ -132,7 +137,14 @@ class NinjaAdapter(Adapter):
         for key in self.entries.all_keys():
             if key.startswith(f"{ordered.key}."):
                 files = self.entries.get(key)
-                if files is not None and all(_is_same(*row, ordered.roots) for row in json.loads(files[INPUTS])):
+                if files is None:
+                    continue
+                try:
+                    rows = schema.parse(files[INPUTS], HEADERS)
+                except (KeyError, FormatError) as error:
+                    notices.warn("%s: the list of headers in %s cannot be used: %s", self.name, key, error)
+                    continue
+                if all(_is_same(number, name, sha256, ordered.roots) for number, name, sha256 in rows):
                     return files
         return None
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from triton.runtime.cache import CacheManager, FileCacheManager
 
+from . import adapter
 from .adapter import Adapter
 from .page import Files
-from .triton import HOST, KERNELS
+
+HOST, KERNELS = "triton-host", "triton"
 
 TIMINGS = ".autotune.json"
 """How the files end in which Triton's autotuner keeps what it has timed."""
@@ -31,7 +33,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         if own is None:
             path: str | None = self._triton().get_file(filename)
             return path
-        if own is HOST or filename.endswith(TIMINGS):
+        if own.name == HOST or filename.endswith(TIMINGS):
             return (self._find(own, filename) or {}).get(filename)
         made = {name: content for name, content in self._made.items() if name == filename}
         return own.entries.lay(self._key, made).get(filename)
@@ -44,7 +46,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
             return path
         self._made[filename] = data if isinstance(data, bytes) else str(data).encode()
         files = {filename: self._made[filename]}
-        if own is HOST or filename.endswith(TIMINGS):
+        if own.name == HOST or filename.endswith(TIMINGS):
             self._finish(own, filename, files)
         return own.entries.lay(self._key, files)[filename]
 
@@ -72,7 +74,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
     def _own(self, filename: str) -> Adapter | None:
         """Returns the adapter that a file is of; None if it is kept where Triton keeps it."""
         suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
-        own: Adapter = HOST if filename.endswith(suffix) else KERNELS
+        own = adapter.at(adapter.BUILT_IN[HOST if filename.endswith(suffix) else KERNELS])
         return own if own.active and not self._is_plain else None
 
     def _triton(self) -> FileCacheManager:
@@ -89,7 +91,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
 
 
 def _what(own: Adapter, filename: str) -> str:
-    if own is HOST:
+    if own.name == HOST:
         return f"Triton's host library {filename.partition('.')[0]}"
     if filename.endswith(TIMINGS):
         return f"the timings of {filename.removesuffix(TIMINGS)}"
