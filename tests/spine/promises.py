@@ -38,6 +38,7 @@ LOADED = BUILDS + "test_load_takes_what_is_loaded_then_a_layers_then_the_caches_
 LAYERED = BUILDS + "test_a_layer_works_without_the_compiler_and_compares_the_ops_own_files"
 COMPARED = BUILDS + "test_the_files_the_compiler_and_the_flags_are_compared"
 PACKED = PACKAGES + "test_a_package_is_packed_signed_published_installed_from_a_server_locked_and_loaded_by_name"
+JITS = "unit/jits/test_pages.py::TestFetched::"
 ADDITIONS = "unit/accelerator/interface/test_external_builders.py::"
 WITHDRAWN = REMOTES + "test_what_its_signer_has_withdrawn_is_refused_and_no_longer_loaded"
 UNSIGNED = REMOTES + "test_unsigned_offers_are_for_folders_and_this_machine_and_only_from_the_users_settings"
@@ -444,6 +445,18 @@ PROMISES = [
             "Scopes of several names that are open at the same time",
             "compile/graphs/test_whose_graphs.py::TestFetched::test_it_serves_another_name_while_its_own_scope_is_open_alone",
             "takes seconds: compiles graphs",
+        ),
+        (
+            "What a JIT compiled (`opforge.warmed`) is used if a key",
+            JITS + "test_a_key_for_another_adapter_or_label_brings_nothing",
+        ),
+        (
+            "**The keys inside are the JIT's own, so such a key signs code",
+            JITS + "test_it_is_used_without_the_remote_afterwards",
+        ),
+        (
+            "A page for the GPU cannot bring code of the host",
+            JITS + "test_a_key_for_code_of_the_gpu_cannot_bring_code_of_the_host",
         ),
         (
             "A program (`opforge.load_program`) is the one that its file is named after",

@@ -30,6 +30,9 @@ BUILT_IN = {
     "triton": "opforge.jits.triton:KERNELS",
     "triton-host": "opforge.jits.triton:HOST",
     "inductor": "opforge.jits.inductor:INDUCTOR",
+    "tvm-ffi": "opforge.jits.tvm_ffi:TVM_FFI",
+    "flashinfer": "opforge.jits.flashinfer:FLASHINFER",
+    "cuda-core": "opforge.jits.cuda_core:CUDA_CORE",
 }
 """opforge's own, by name."""
 BY_NAME_ALONE = ("inductor",)

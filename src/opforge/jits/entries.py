@@ -62,9 +62,10 @@ class Entries:
                 self._look()  # another process has made it, or united pages
         return None
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """Returns the keys of all entries."""
         with self._lock:
+            self._look()
             return sorted({key for one in self._pages.values() for key in one.entries})
 
     def _get(self, key: str) -> Files | None:
@@ -131,25 +132,33 @@ class Entries:
                 self.put(key, what, found)
         return found
 
-    def get_or_claim(self, key: str, what: str, claim: ExitStack) -> Files | None:
+    def get_or_claim(
+        self, key: str, what: str, claim: ExitStack, look: Callable[[], Files | None] | None = None
+    ) -> Files | None:
         """Returns an entry; None if this process is to make it: others wait for it until `claim` is closed.
 
-        `what` is what messages call it. Raises CompileForbiddenError in a scope of `opforge.no_builds`.
+        `what` is what messages call it; `look` looks for what has not this very key. Raises CompileForbiddenError in a
+        scope of `opforge.no_builds`.
         """
-        found = self.get(key)
+        look = look or (lambda: self.get(key))
+        found = look()
         if found is None:
-            if inductor.is_forbidden():
-                raise CompileForbiddenError(what, self.topic.label)
+            self.check_allowed(what)
             try:
                 among = self._writable()
                 if among is not None:
                     claim.enter_context(self._locked(among, key, settings.compiled_wait()))
-                    found = self.get(key)  # another process may have made it by now
+                    found = look()  # another process may have made it by now
             except LockTimeoutError as error:
                 log.warning("%s It is made here too.", str(error).partition(" Raise ")[0])
         if found is not None:
             claim.close()
         return found
+
+    def check_allowed(self, what: str) -> None:
+        """Raises CompileForbiddenError in a scope of `opforge.no_builds`. `what` is what would be compiled."""
+        if inductor.is_forbidden():
+            raise CompileForbiddenError(what, self.topic.label)
 
     def put(self, key: str, what: str, files: Files) -> None:
         """Adds an entry that was made here. What cannot be kept is a warning; a forked child keeps nothing."""

@@ -55,6 +55,7 @@ class warmed:
                 raise SettingError("jits", jit, f"some of {', '.join(known)}")
         self.name, self._is_named = name, jits is not None
         self._paths = {jit: known[jit] for jit in (known.keys() - {*adapter.BY_NAME_ALONE} if jits is None else jits)}
+        self._ready = dict[str, Adapter]()
         self._begun = dict[str, tuple[Adapter, Entries | None]]()
         self._depth = 0
 
@@ -103,8 +104,9 @@ class warmed:
         if self._is_named and not one.version():
             notices.warn("jit:%s is neither found nor kept: %s", name, one.version_problem())
             return
+        self._ready[name] = one
         if one.module not in _after:
-            _after[one.module] = lambda module: _imported(module.__name__)
+            _after[one.module] = lambda _module, name=one.module: _imported(name)  # type: ignore[misc]  # mypy knows no default
             call_after_import((one.module,), _after[one.module])
         module = sys.modules.get(one.module)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -129,8 +131,7 @@ class warmed:
 def _imported(module: str) -> None:
     with _lock:
         for scope in _open:
-            for name, path in scope._paths.items():
-                one = adapter.at(path)
+            for name, one in scope._ready.items():
                 if one.module == module:
                     scope._begin(name, one)
 

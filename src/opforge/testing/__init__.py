@@ -1,4 +1,4 @@
-"""The contracts of accelerators, toolchains and ops, as tests for packages that add one.
+"""The contracts of accelerators, toolchains, ops and adapters of JITs, as tests for packages that add one.
 
 A contract is a class of tests. A subclass says what is tested::
 
@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from .accelerators import AcceleratorContract
 from .contract import Contract
+from .jits import JitContract
 from .ops import OpContract
 from .toolchains import ToolchainContract
 
-__all__ = ["AcceleratorContract", "Contract", "OpContract", "ToolchainContract"]
+__all__ = ["AcceleratorContract", "Contract", "JitContract", "OpContract", "ToolchainContract"]

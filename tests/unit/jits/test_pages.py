@@ -57,7 +57,7 @@ class TestEntries:
     def test_the_entries_of_all_pages_are_united_by_key(self, kept):
         pages.keep({"second": {"code": b"more"}})
         assert [one.details for one in stored()] == ["1 entries", "1 entries"]
-        assert pages.entries().keys() == ["key", "second"]
+        assert pages.entries().all_keys() == ["key", "second"]
 
     def test_a_scope_leaves_one_page(self, own_store):
         pages.keep({f"key-{number}": CODE for number in range(5)})
@@ -66,7 +66,7 @@ class TestEntries:
     def test_many_pages_of_this_machine_become_one(self, own_store):
         for number in range(store.MAX_OWN + 1):
             pages.keep({f"key-{number}": CODE})
-        assert len(stored()) == 1 and len(pages.entries().keys()) == store.MAX_OWN + 1
+        assert len(stored()) == 1 and len(pages.entries().all_keys()) == store.MAX_OWN + 1
 
     def test_what_a_scope_makes_is_there_for_others_before_its_end(self, own_store):
         making, waiting = pages.entries(), pages.entries()
@@ -230,8 +230,8 @@ def test_of_eight_processes_three_are_killed_and_nothing_half_is_there(own_store
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [-9] * 3 + [0] * 5, outputs
     entries = pages.entries()
-    assert entries.keys() == sorted(f"key-{number}" for number in range(40))
-    for key in entries.keys():
+    assert entries.all_keys() == sorted(f"key-{number}" for number in range(40))
+    for key in map("key-{}".format, range(40)):
         assert entries.get(key)["code"] == key.encode() * 100
     assert "0 damaged" in run("verify")
 
@@ -281,7 +281,7 @@ class TestFetched:
         monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
         pages.keep({"second": CODE})
         nodes.enter("c")
-        assert pages.entries().keys() == ["key", "second"]
+        assert pages.entries().all_keys() == ["key", "second"]
 
     def test_a_key_for_another_adapter_or_label_brings_nothing(self, published, nodes, caplog):
         nodes.trust(nodes.public, scopes=("jit:toy/other", "jit:toy-host/*", "op:*"))

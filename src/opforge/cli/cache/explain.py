@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain", cls=Guarded)
-@click.argument("op", metavar="OP|KEY", shell_complete=completed_names.stored_or_offered)
+@click.argument("op", metavar="OP|KEY|jit:ADAPTER/LABEL", shell_complete=completed_names.stored_or_offered)
 @target_option
 @mode_options
 @json_option
@@ -41,6 +41,8 @@ def command(
 
     Of an op with something to tune it also shows which configs its calls take, and why not the others.
 
+    Of what a JIT compiles, jit:ADAPTER/LABEL, it shows which part of the fingerprint of each page differs here.
+
     OP is as for build-ops, or a key or an op of `opforge ls`, also one of opforge.load. Of a key, any beginning
     that no other key has is enough. No package declares such an op: what its entry was built from is compared with
     what is here, but not the arguments of the call. The exit code is 0 for a hit and 1 for a miss.
@@ -50,7 +52,10 @@ def command(
       opforge cache explain CPUAdam
       opforge cache explain FusedAdam --target cuda:sm_90
       opforge cache explain 3f9c2a
+      opforge cache explain jit:triton/solver
     """
+    if op.startswith("jit:"):
+        return _explain_jit(op.removeprefix("jit:"), as_json)
     stored, layout = _stored_entries(op)
     if stored:
         records = [_explain_stored(layout, entry) for entry in stored]
@@ -62,6 +67,28 @@ def command(
         for record in records:
             _print(record)
     sys.exit(OK if all(record["hit"] for record in records) else FAILED)
+
+
+def _explain_jit(name: str, as_json: bool) -> None:
+    """Shows the pages of a label. The exit code is 0 if one of them is used here. Raises click.UsageError."""
+    from opforge.cache.current import own_store
+    from opforge.jits import adapter
+    from opforge.jits.explain import explain
+
+    jit, slash, label = name.partition("/")
+    if not slash or not label or jit not in adapter.every():
+        known = ", ".join(adapter.every())
+        raise click.UsageError(f"'jit:{name}' is no label of an adapter. Expected jit:ADAPTER/LABEL, of {known}.")
+    pages = list(explain(own_store().layout, name))
+    if as_json:
+        emit_json([page._asdict() for page in pages])
+    for page in () if as_json else pages:
+        click.echo(f"{'differs' if page.differs else 'used here'}: {page.path} ({page.entries} entries)")
+        for text in page.differs:
+            click.echo(f"  {text}")
+    if not pages and not as_json:
+        click.echo(f"jit:{name}: nothing is stored. opforge.warmed({label!r}) keeps what is compiled")
+    sys.exit(OK if any(not page.differs for page in pages) else FAILED)
 
 
 def _stored_entries(name: str) -> tuple[list[StoredEntry], Layout]:

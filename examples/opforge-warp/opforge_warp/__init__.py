@@ -1,0 +1,1 @@
+"""An adapter that keeps what Warp compiles in opforge's store."""

@@ -1,0 +1,168 @@
+"""Scopes: labels, adapters of other packages, a whole job, and what differs where nothing is found."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import types
+
+import pytest
+from click.testing import CliRunner
+from support import child_processes, text_files
+from support.jits import pages
+
+import opforge
+from opforge.cli import group
+from opforge.errors import SettingError
+from opforge.jits import adapter
+from opforge.jits.adapter import Adapter
+
+MODULE = "toy_jit"
+TOY = """\
+import os
+from opforge.jits.adapter import Adapter
+
+
+class Toy(Adapter):
+    name, module, package, versions, holds, carries = "toy", "toy_jit", "toy-jit", ("1.0",), "gpu", "code"
+
+    def version(self):
+        return os.environ.get("TOY_VERSION", "1.0.3")
+
+    def install(self):
+        import toy_jit
+
+        original = toy_jit.compiled
+        toy_jit.compiled = lambda text: self.entries.made_once(text, text, lambda: {"code": original(text)})["code"]
+        return lambda: setattr(toy_jit, "compiled", original)
+
+
+TOY = Toy()
+"""
+JIT = """\
+def compiled(text):
+    print("compiling", text)
+    return text.encode()
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, own_store):
+    """A JIT of another package with its adapter, for other processes; returns the folder."""
+    text_files.write(tmp_path / "site", "toy_jit.py", JIT)
+    text_files.write(tmp_path / "site", "toy_adapter.py", TOY)
+    info = tmp_path / "site" / "toy_jit-1.0.3.dist-info"
+    text_files.write(info, "METADATA", "Metadata-Version: 2.1\nName: toy-jit\nVersion: 1.0.3\n")
+    text_files.write(info, "entry_points.txt", "[opforge.jits]\ntoy = toy_adapter:TOY\n")
+    return tmp_path / "site"
+
+
+def run(code, site, **env):
+    code = f"import sys; sys.path.insert(0, {str(site)!r})\n{code}"
+    process = child_processes.start_python(code, env=env)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out.splitlines(), err
+
+
+USE = """
+import opforge
+with opforge.warmed("label", jits=["toy"]) as scope:
+    import toy_jit
+    print(toy_jit.compiled("a"))
+print(toy_jit.compiled.__name__, scope.hits, scope.compiled)
+"""
+
+
+def test_the_adapter_of_another_package_begins_when_its_jit_is_imported(toy):
+    assert run(USE, toy)[0] == ["compiling a", "b'a'", "compiled {'toy': 0} {'toy': ('a',)}"]
+    assert run(USE, toy)[0] == ["b'a'", "compiled {'toy': 1} {'toy': ()}"]
+
+
+def test_a_release_that_the_adapter_does_not_know_is_left_alone(toy):
+    out, err = run(USE, toy, TOY_VERSION="2.0")
+    assert out == ["compiling a", "b'a'", "compiled {} {}"]
+    assert "jit:toy/label: toy-jit 2.0: what it compiles is neither found nor kept: opforge's adapter was tried" in err
+
+
+@pytest.mark.parametrize(("setting", "is_kept"), [("label", True), ("label:toy", True), ("label:triton", False)])
+def test_a_setting_begins_a_scope_for_a_whole_job(toy, setting, is_kept):
+    code = "import opforge\nimport toy_jit\nprint(toy_jit.compiled('a'))"
+    assert run(code, toy, OPFORGE_WARMED=setting)[0] == ["compiling a", "b'a'"]
+    again = run(code, toy, OPFORGE_WARMED=setting)[0]
+    assert again == (["b'a'"] if is_kept else ["compiling a", "b'a'"])
+
+
+def test_a_setting_that_cannot_be_one_is_a_warning(toy):
+    out, err = run("import opforge; print(1)", toy, OPFORGE_WARMED="a/b")
+    assert out == ["1"] and "OPFORGE_WARMED: name='a/b' cannot be used" in err
+
+
+def test_without_the_setting_the_import_brings_nothing(own_store):
+    out, _err = run("import opforge; print([name for name in sys.modules if 'jits' in name])", "/nowhere")
+    assert out == ["[]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "jits", "text"),
+    [("a/b", None, "up to 100 letters, digits"), ("label", ["warq"], "some of triton, triton-host, ")],
+)
+def test_a_name_that_there_cannot_be(name, jits, text, own_store):
+    with pytest.raises(SettingError, match=text) as failed:
+        opforge.warmed(name, jits=jits)
+    assert "warq" in str(failed.value) or "a/b" in str(failed.value)
+
+
+class _Toy(Adapter):
+    name, module, package, versions, holds, carries = (
+        "toy",
+        MODULE,
+        "pytest",
+        ("0", "1", "8", "9"),
+        "gpu",
+        pages.CARRIES,
+    )
+
+    def install(self):
+        raise AttributeError("toy_jit has no compiled")
+
+
+def test_an_adapter_that_cannot_be_installed_costs_a_warning(own_store, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, MODULE, types.ModuleType(MODULE))
+    monkeypatch.setattr(adapter, "every", lambda: {"toy": f"{__name__}:_TOY"})
+    monkeypatch.setattr(adapter, "at", lambda path: toy_adapter)
+    toy_adapter = _Toy()
+    with caplog.at_level(logging.WARNING, "opforge"), opforge.warmed("label", jits=["toy"]):
+        assert not toy_adapter.active
+    assert "what it compiles is neither found nor kept: toy_jit has no compiled" in caplog.text
+
+
+class TestExplain:
+    @pytest.fixture(autouse=True)
+    def known(self, monkeypatch):
+        toy_adapter = _Toy()
+        monkeypatch.setattr(toy_adapter, "fingerprint", lambda: {"toy": "1", "python": "cp311"})
+        monkeypatch.setattr(adapter, "every", lambda: {"toy": "toy"})
+        monkeypatch.setattr(adapter, "at", lambda path: toy_adapter)
+
+    def explained(self, *arguments, code):
+        outcome = CliRunner().invoke(group, ["cache", "explain", *arguments])
+        assert outcome.exit_code == code, outcome.output
+        return outcome.output
+
+    def test_it_names_the_part_of_the_fingerprint_that_differs(self, own_store):
+        pages.keep({"key": {"code": b""}}, "label", python="cp312")
+        output = self.explained("jit:toy/label", code=1)
+        assert output.startswith("differs: ") and output.endswith("(1 entries)\n  python: cp312, and here cp311\n")
+
+    def test_it_says_what_is_used(self, own_store):
+        pages.keep({"key": {"code": b""}}, "label", python="cp311")
+        assert self.explained("jit:toy/label", code=0).startswith("used here: ")
+        assert json.loads(self.explained("jit:toy/label", "--json", code=0))[0]["differs"] == []
+
+    def test_nothing_is_stored(self, own_store):
+        assert "nothing is stored. opforge.warmed('label') keeps" in self.explained("jit:toy/label", code=1)
+
+    def test_a_name_of_no_adapter(self, own_store):
+        assert "is no label of an adapter. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
