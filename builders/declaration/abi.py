@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.builders.facade import flags as facade
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.versions import version_of
@@ -35,8 +36,6 @@ FACADE_BLOCKS = ("OPFORGE_LOADS_FACADE_BLOCKS", "")
 LOADS = *OF_TORCH, FACADE_BLOCKS
 TORCH_HEADERS = "torch-headers"
 """The folder, in that of a build on the facade, of links to the headers of torch that the facade is written on."""
-PYTHON_API = "0x030b0000"
-"""A source on the facade that includes Python.h itself gets Python's stable API alone, that of 3.11."""
 
 
 class AbiPart(NamedTuple):
@@ -109,20 +108,14 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             requires=(),
         )
     if abi == FACADE:
+        # The headers are written on torch's oldest: torch_target says how old a torch may load the library.
         return AbiPart(
-            standard="c++17",
-            defines=(
-                ("TORCH_TARGET_VERSION", version_constant(op, OLDEST_TORCH)),
-                ("TORCH_EXTENSION_NAME", module),
-                ("TORCH_API_INCLUDE_EXTENSION_H", ""),
-                ("OPFORGE_FACADE", "1"),
-                ("Py_LIMITED_API", PYTHON_API),
-                FACADE_BLOCKS,
-            ),
+            standard=facade.STANDARD,
+            defines=(*facade.defines(module), FACADE_BLOCKS),
             system_include=(RootedPath("python", ""),),
             stubs=("libtorch_cpu.so",),
             requires=(),
-            compile_flags=("-fvisibility=hidden", "-isystem", TORCH_HEADERS),
+            compile_flags=(facade.HIDDEN, "-isystem", TORCH_HEADERS),
         )
     return AbiPart(
         standard="c++20",

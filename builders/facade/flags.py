@@ -1,7 +1,12 @@
-"""What a compiler is given for a source that includes torch's C++ API, so that it meets the facade instead."""
+"""What a compiler is given for a source that includes torch's C++ API, so that it meets the facade instead.
+
+This is the one place: a builder's plan (declaration/abi.py), the front end and tests take it from here.
+"""
 
 import os
 from pathlib import Path
+
+from opforge.warm.library import OLDEST_TORCH
 
 # Found before torch's own headers: files of torch's names, which all include the facade.
 INCLUDE = Path(__file__).parent / "include"
@@ -10,8 +15,29 @@ INCLUDE = Path(__file__).parent / "include"
 # header that the facade does not have is one clear error, and not three hundred of names that are defined twice.
 OF_TORCH = ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch", "torch/headeronly")
 
-# The oldest torch that a library of the facade runs on. Hexadecimal by byte: 2.10.
-TARGET = "0x020a000000000000"
+# The oldest torch that a library of the facade runs on, as torch's headers take it: a byte each.
+TARGET = "0x{:02x}{:02x}000000000000".format(*map(int, OLDEST_TORCH.split(".")))
+
+# A source that includes Python.h itself gets Python's stable API alone: a library of the facade serves every Python.
+PYTHON_API = "0x030b0000"
+# The Python of that API, as a wheel's metadata states it.
+OLDEST_PYTHON = "3.11"
+
+# The facade's headers need no newer C++. A project may ask for one.
+STANDARD = "c++17"
+# Two libraries of the facade in one process share no symbol.
+HIDDEN = "-fvisibility=hidden"
+
+
+def defines(name: str) -> tuple[tuple[str, str], ...]:
+    """Returns the macros of a source of the extension `name`, with their values."""
+    return (
+        ("TORCH_TARGET_VERSION", TARGET),
+        ("TORCH_EXTENSION_NAME", name),
+        ("TORCH_API_INCLUDE_EXTENSION_H", ""),
+        ("OPFORGE_FACADE", "1"),
+        ("Py_LIMITED_API", PYTHON_API),
+    )
 
 
 def missing(torch_include: str) -> str:
@@ -41,31 +67,20 @@ def link_torch_headers(folder: Path, torch_include: Path) -> None:
             link.symlink_to(target)
 
 
-# A source that includes Python.h itself gets Python's stable API alone: a library of the facade serves every Python.
-PYTHON_API = "0x030b0000"
-
-
-def compile_flags(name: str, torch_headers: Path, python_include: Path) -> list[str]:
+def compile_flags(name: str, torch_headers: Path, python_include: Path, standard: str = STANDARD) -> list[str]:
     """Returns the flags of a C++ compiler for a source of the extension `name`.
 
     Args:
         name: The extension's name, as a Python module.
         torch_headers: The folder of links that `link_torch_headers` made.
         python_include: The folder of Python.h, for sources that include it.
+        standard: The standard of C++.
     """
     return [
-        "-std=c++17",
+        f"-std={standard}",
         "-fPIC",
-        "-fvisibility=hidden",
-        "-fvisibility-inlines-hidden",
-        f"-DTORCH_TARGET_VERSION={TARGET}",
-        f"-DTORCH_EXTENSION_NAME={name}",
-        "-DTORCH_API_INCLUDE_EXTENSION_H",
-        "-DOPFORGE_FACADE=1",
+        HIDDEN,
+        *(f"-D{macro}={value}" if value else f"-D{macro}" for macro, value in defines(name)),
         f"-I{INCLUDE}",
-        "-isystem",
-        str(torch_headers),
-        f"-DPy_LIMITED_API={PYTHON_API}",
-        "-isystem",
-        str(python_include),
+        *(part for folder in (torch_headers, python_include) for part in ("-isystem", str(folder))),
     ]

@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from .flags import compile_flags, link_torch_headers
+from .flags import STANDARD, compile_flags, link_torch_headers
 from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, Kind, Obstacle, Sources, covered
 
 MESSAGE = re.compile(
@@ -31,12 +31,16 @@ NAMED = re.compile(
 )
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
 NAME_FOLDER = ": its folder is named by -I FOLDER"
+STANDARDS = re.compile(r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']")
+"""The standard of C++ that a project's files ask for, as a flag, for CMake, or in a kernel.toml."""
+BUILD_FILES = ("setup.py", "CMakeLists.txt", "kernel.toml", "pyproject.toml")
+DRAFTS = {"1z": "17", "2a": "20", "2b": "23", "2c": "26"}
 TIMEOUT = 600
 """Seconds for one source. A facade source takes one to ten."""
 
 
 def refusals(
-    compiler: Sequence[str], sources: Sources, torch_include: Path, work: Path
+    compiler: Sequence[str], sources: Sources, torch_include: Path, work: Path, standard: str = STANDARD
 ) -> tuple[list[Obstacle], list[str]]:
     """Compiles the C++ sources without making code, and returns what is refused.
 
@@ -45,6 +49,7 @@ def refusals(
         sources: The sources. Those in CUDA are left out.
         torch_include: torch's include folder.
         work: An empty folder for what the compiler needs.
+        standard: The standard of C++.
 
     Returns:
         A line for each thing of torch's that the facade does not have, and a text for each source that could not be
@@ -61,7 +66,7 @@ def refusals(
                 (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
                 (empty / match[2]).touch()
     folders = [part for folder in (*sources.include_folders, empty) for part in ("-I", str(folder))]
-    flags = [*compile_flags("extension", headers, Path(sysconfig.get_path("include"))), *folders]
+    flags = [*compile_flags("extension", headers, Path(sysconfig.get_path("include")), standard), *folders]
     found, not_judged = dict[Obstacle, None](), list[str]()
     for unit in sources.units:
         if unit.suffix == ".cu":
@@ -83,6 +88,24 @@ def refusals(
             )
         found.update(refused)
     return sorted(found), list(dict.fromkeys(not_judged))
+
+
+def standard_of(root: Path) -> str:
+    """Returns the newest standard of C++ that the text of a project's own build files asks for, or the facade's.
+
+    The files are read and not run: a flag that is put together is not found.
+    """
+    asked = {STANDARD.removeprefix("c++"): STANDARD}
+    for name in BUILD_FILES:
+        try:
+            text = (root / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        for flag, of_flag, of_cmake, in_toml, of_toml in STANDARDS.findall(text):
+            number = of_flag or of_cmake or of_toml
+            asked[DRAFTS.get(number, number)] = flag or in_toml or f"c++{of_cmake}"
+    newest = max((number for number in asked if number.isdecimal() and number < "90"), default="17")
+    return asked[newest]
 
 
 def _output(command: Sequence[str]) -> str | None:

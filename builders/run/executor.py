@@ -182,7 +182,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         run = [step for step in steps if step.output not in reused]
         kept, data = [step for step in steps if step.output in reused], set[str]()
         read = partial(_reads, job, work, provenance, reused, written, data, kept)
-        shared = _share_header(job, work, run, read) if precompiles else None
+        taken = _Taken(reused, kept, disk if job.reuse and attempt == 0 else None)
+        shared = _share_header(job, work, run, read, taken) if precompiles else None
         precompiles = shared is not None
         run, output, reads = shared or (run, _run_steps(job, work, run), read(run))
         everything = sorted({read for of_step in reads.values() for read in of_step})
@@ -204,7 +205,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
-                object_reuse.keep(job, work, steps, reused, reads, inputs)
+                object_reuse.keep(job, work, steps, reused, reads, inputs, _kept_header(job, run, kept))
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
         elif attempt == ATTEMPTS - 2:
@@ -233,18 +234,33 @@ def _reads(
     }
 
 
+class _Taken(NamedTuple):
+    """What a run takes from the store. A header that is taken is added."""
+
+    reused: dict[str, Inputs]
+    """The inputs of each object, by its name."""
+    kept: list[Step]
+    """The steps whose objects these are."""
+    disk: Disk | None
+    """None if nothing may be taken."""
+
+
 def _share_header(
-    job: Job, work: str, steps: Sequence[Step], read: Callable[[Sequence[Step]], dict[str, list[Read]]]
+    job: Job, work: str, steps: Sequence[Step], read: Callable[[Sequence[Step]], dict[str, list[Read]]], taken: _Taken
 ) -> tuple[list[Step], str, dict[str, list[Read]]] | None:
     """Runs steps with a precompiled header if that saves time. `read` returns what steps have read that have been run.
 
     Returns the steps that were run, what the compilers printed, and what was read. None if there is no such header, or
     if the units are not the same without it: then nothing is compiled. Raises CompileError, BuildResourceError.
     """
-    run = precompiled_header.apply(job.plan, steps, job.jobs, job.roots, work)
+    run = _with_header(job, work, steps, taken)
     sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
     if not sharing:
         return None
+    makings = {header.output: header for header in sharing.values()}
+    if not makings.keys().isdisjoint(taken.reused):  # it is there: nothing makes it
+        run = [step for step in run if step.output not in makings]
+        taken.kept.extend(makings.values())
     try:
         output = _run_steps(job, work, run)
     except CompileError as error:
@@ -260,8 +276,40 @@ def _share_header(
             for name, header in sharing.items():
                 reads[name] += reads[header.output]
             return run, output, reads
-    _remove_objects(work, run)
+    _remove_objects(work, [*run, *makings.values()])
+    taken.kept[:] = [step for step in taken.kept if step.output not in makings]
+    for name in makings:
+        taken.reused.pop(name, None)
     return None
+
+
+def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> list[Step]:
+    """Returns the steps with one that makes a precompiled header and those that use it, if that saves time.
+
+    If the store has the header, it is taken. One that is kept is also made where a unit is compiled again, as this will
+    probably not be the last time.
+    """
+    share = partial(precompiled_header.apply, job.plan, steps, job.jobs, job.roots, work)
+    if job.plan.abi not in precompiled_header.IS_KEPT or not job.reuse:
+        return share()
+    run = share(pays_for_one=True)
+    header = _kept_header(job, run, ())
+    if header and taken.disk:
+        inputs = object_reuse.take_header(job, work, *header, taken.disk)
+        if inputs:
+            taken.reused[header[0].output] = inputs
+            return run
+    is_again = any(object_reuse.was_compiled(job, step) for step in steps)
+    return run if is_again else share()
+
+
+def _kept_header(job: Job, run: Sequence[Step], kept: Sequence[Step]) -> tuple[Step, RootedPath] | None:
+    """Returns the step that makes a precompiled header which the store keeps, with a unit that uses it; or None."""
+    if job.plan.abi not in precompiled_header.IS_KEPT:
+        return None
+    every = [*run, *kept]
+    pairs = ((precompiled_header.header_step(step, every), step.unit) for step in run if step.unit)
+    return next(((making, unit) for making, unit in pairs if making), None)
 
 
 def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:

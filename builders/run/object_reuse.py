@@ -1,4 +1,7 @@
-"""Objects that an earlier build compiled from the same files: reused from the store, and put into it."""
+"""Objects that an earlier build compiled from the same files: reused from the store, and put into it.
+
+The facade's precompiled header is one of them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from opforge import formats
-from opforge.builders.declaration.build_plan import Step
+from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.cache.records.validity import Observation
 
+from . import precompiled_header
 from .job import Job
 from .provenance import Read
 
@@ -32,6 +36,20 @@ def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, In
     return reused
 
 
+def take_header(job: Job, work: str, making: Step, unit: RootedPath, disk: Disk) -> Inputs | None:
+    """Copies a stored precompiled header that still fits into the folder `work`. Returns its inputs, or None.
+
+    `making` is the step that would make it, and `unit` one that is to use it.
+    """
+    seen, target = Observation(job.roots, disk), os.path.join(work, making.output)
+    return objects.reuse(job.layout, _header_key(job, making, unit), seen, target)
+
+
+def was_compiled(job: Job, step: Step) -> bool:
+    """Returns whether a unit's object is in the store, of this text or another."""
+    return bool(step.unit) and os.path.isdir(job.layout.path("objects", _unit_key(job, step)))
+
+
 def keep(
     job: Job,
     work: str,
@@ -39,17 +57,25 @@ def keep(
     reused: Mapping[str, Inputs],
     reads: Mapping[str, Sequence[Read]],
     inputs: Inputs,
+    header: tuple[Step, RootedPath] | None = None,
 ) -> None:
-    """Stores the objects that this build compiled, each with the files that it read."""
+    """Stores the objects that this build compiled, each with the files that it read.
+
+    `header` is the step that has made a precompiled header which is kept, with a unit that uses it.
+    """
     files = {RootedPath(file.root, file.path): file for file in inputs.files}
     shared = _WithoutSources(inputs, [step.unit for step in steps if step.unit])
+
+    def keep_one(step: Step, key: str, most: int) -> None:
+        own = {read.location for read in reads[step.output]} & files.keys()
+        own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[location] for location in sorted(own)))
+        objects.keep(job.layout, key, os.path.join(work, step.output), own_inputs, most)
+
     for step in steps:
         if step.unit and step.output not in reused:
-            own = {read.location for read in reads[step.output]} & files.keys()
-            own_inputs = shared.of(reads[step.output])._replace(
-                files=tuple(files[location] for location in sorted(own))
-            )
-            objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), own_inputs)
+            keep_one(step, _unit_key(job, step), objects.KEPT)
+    if header and header[0].output not in reused:
+        keep_one(header[0], _header_key(job, *header), 1)
 
 
 class _WithoutSources:
@@ -88,7 +114,18 @@ def _spellings(path: str) -> Iterator[str]:
 def _unit_key(job: Job, step: Step) -> str:
     """Returns the key of one compilation: the same for one source in two ops that have the same flags."""
     assert step.unit is not None
-    shared = job.plan.of(step.unit)._replace(
+    return key_of([formats.OBJECT, _shared_plan(job, step.unit).components(), step.unit])
+
+
+def _header_key(job: Job, making: Step, unit: RootedPath) -> str:
+    """Returns the key of a precompiled header that units such as this one use, in ops that have the same flags."""
+    shared = _shared_plan(job, unit)
+    defines = tuple(define for define in shared.defines if f"-D{define[0]}=" != precompiled_header.OF_THE_MODULE)
+    return key_of([formats.OBJECT, shared._replace(defines=defines).components(), making.title])
+
+
+def _shared_plan(job: Job, unit: RootedPath) -> BuildPlan:
+    """Returns the plan of one unit without what is its op's alone."""
+    return job.plan.of(unit)._replace(
         op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=()
     )
-    return key_of([formats.OBJECT, shared.components(), step.unit])

@@ -65,8 +65,11 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
     return None
 
 
-def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
-    """Stores a unit's object file. If that fails, the next build compiles the unit again."""
+def keep(layout: Layout, unit: str, path: str, inputs: Inputs, most: int = KEPT) -> None:
+    """Stores a unit's object file, and removes all but `most`, those that were used last.
+
+    If that fails, the next build compiles the unit again.
+    """
     folder = layout.path("objects", unit)
     try:
         make_folder(folder)
@@ -78,7 +81,7 @@ def keep(layout: Layout, unit: str, path: str, inputs: Inputs) -> None:
         os.replace(temporary, name + ".o")
         write_file(name + ".json", record)
         size_log.append(layout, size + len(record))
-        _remove(_records(layout, folder)[:-KEPT])
+        _remove(_records(layout, folder)[:-most])
     except (OSError, ValueError):
         _remove(_records(layout, folder))
 

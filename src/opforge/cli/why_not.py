@@ -128,7 +128,8 @@ def _report(
     to_write: str,
 ) -> Report:
     from opforge.builders.declaration.machine import torch_folder
-    from opforge.builders.facade.front_end import refusals
+    from opforge.builders.facade.flags import STANDARD
+    from opforge.builders.facade.front_end import refusals, standard_of
     from opforge.builders.facade.obstacles import find_sources, obstacles_of, project_units
 
     every = units or project_units(root or Path())
@@ -140,7 +141,8 @@ def _report(
     if compiler:
         known = {(found.path, found.line) for found in obstacles}
         scratch = Path(tempfile.mkdtemp(dir=work))
-        refused, not_judged = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch)
+        standard = standard_of(root) if root else STANDARD
+        refused, not_judged = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch, standard)
         obstacles = sorted([*obstacles, *(found for found in refused if (found.path, found.line) not in known)])
     of_cuda = 0
     if not cpu and obstacles:

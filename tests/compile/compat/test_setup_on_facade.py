@@ -90,6 +90,7 @@ def test_one_variable_makes_a_wheel_for_every_torch_and_python(tmp_path: Path) -
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read("twicely-1.dist-info/METADATA").decode()
         assert "Requires-Dist: click\n" in text and "Requires-Dist: torch>=2.10\n" in text
+        assert "Requires-Python: >=3.11\n" in text
         assert "Root-Is-Purelib: false" in archive.read("twicely-1.dist-info/WHEEL").decode()
         assert "twicely/_C.abi3.so" in archive.namelist()
 

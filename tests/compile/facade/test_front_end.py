@@ -3,9 +3,10 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 
-from opforge.builders.facade.front_end import refusals
+from opforge.builders.facade.front_end import refusals, standard_of
 from opforge.builders.facade.obstacles import Kind, find_sources
 
 TORCH = Path(torch.__file__).parent / "include"
@@ -39,3 +40,21 @@ def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_p
     found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
     expected = f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
     assert found == [] and not_judged == [expected]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("setup.py", 'extra_compile_args={"cxx": ["-O3", "-std=c++20"]}', "c++20"),
+        ("setup.py", 'args = ["-std=gnu++2a", "-std=c++14"]', "gnu++2a"),
+        ("setup.py", 'args = ["-std=c++14"]', "c++17"),
+        ("setup.py", 'args = ["-std=c++98"]', "c++17"),
+        ("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 20)", "c++20"),
+        ("pyproject.toml", "", "c++17"),
+    ],
+)
+def test_the_standard_is_the_newest_that_a_projects_build_files_ask_for(
+    tmp_path: Path, file: str, text: str, expected: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    assert standard_of(tmp_path) == expected

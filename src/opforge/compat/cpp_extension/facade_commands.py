@@ -10,6 +10,7 @@ import logging
 import os
 from typing import Any, ClassVar
 
+from opforge.builders.facade.flags import OLDEST_PYTHON
 from opforge.builders.wheel_tag import wheel_tag
 from opforge.cache.current import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError, OpforgeError
@@ -19,6 +20,7 @@ from .extension_builder import facade_builder_for, facade_problem
 from .setup_command import copy_library
 
 log = logging.getLogger("opforge")
+REQUIRED_PYTHON = f">={OLDEST_PYTHON}"
 REQUIRED = f"torch>={OLDEST_TORCH}"
 """What a wheel's metadata requires: a facade library runs with this torch and all that are newer."""
 
@@ -96,17 +98,23 @@ def _bdist_wheel(base: Any) -> Any:
 
 
 def _egg_info(base: Any) -> Any:
-    """Returns a subclass of `egg_info`, which every build's metadata comes from: it adds the oldest torch."""
+    """Returns a subclass of `egg_info`, which every build's metadata comes from: it adds the oldest torch and Python."""
+
+    from packaging.specifiers import SpecifierSet
 
     class InfoOnFacade(base):  # type: ignore[misc]
         __doc__ = base.__doc__
 
         def run(self) -> None:
-            """Adds the requirement of torch, and writes the metadata."""
+            """Adds what the libraries require, and writes the metadata."""
             required = list(self.distribution.install_requires or ())
             if REQUIRED not in required:
                 self.distribution.install_requires = [*required, REQUIRED]
                 self.distribution.metadata.install_requires = self.distribution.install_requires
+            given = str(self.distribution.python_requires or "")
+            if REQUIRED_PYTHON not in given.replace(" ", "").split(","):
+                both = SpecifierSet(",".join(filter(None, (given, REQUIRED_PYTHON))))
+                self.distribution.python_requires = self.distribution.metadata.python_requires = both
             super().run()
 
     return InfoOnFacade

@@ -89,6 +89,19 @@ def test_it_is_made_only_if_enough_units_use_it(tmp_path, abi, jobs, enough):
     assert apply(tmp_path, too_few, abi, jobs) == too_few
 
 
+def test_the_facades_header_is_used_by_one_unit_that_is_edited_and_shared_by_modules(tmp_path):
+    facade = tmp_path / "facade"
+    text_files.write(facade, "torch/extension.h", "")
+    (unit, link) = steps_of(tmp_path, f"#include {HEADER}\n")
+    at = unit.argv.index("-MD")
+    argv = (*unit.argv[:at], f"-I{facade}", "-DTORCH_EXTENSION_NAME=op", *unit.argv[at:])
+    steps, roots = [unit._replace(argv=argv), link], {"own": str(tmp_path), "opforge_facade": str(facade)}
+    assert precompiled_header.apply(Plan(abis.FACADE), steps, 1, roots, str(tmp_path)) == steps
+    making, using, _ = precompiled_header.apply(Plan(abis.FACADE), steps, 1, roots, str(tmp_path), pays_for_one=True)
+    assert making.argv[:4] == ("g++", "-O3", f"-I{facade}", "-MD")
+    assert using.argv[:6] == ("g++", "-O3", f"-I{facade}", "-DTORCH_EXTENSION_NAME=op", "-include", "first.h")
+
+
 def test_units_of_plain_functions_share_no_header(tmp_path):
     steps = steps_of(tmp_path, *["int a;\n"] * 40)
     assert apply(tmp_path, steps, abis.PLAIN) == steps
