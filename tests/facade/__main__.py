@@ -40,6 +40,7 @@ def main() -> int:
     recorded.add_argument("library", type=Path)
     expressed = commands.add_parser("expressions-child")
     expressed.add_argument("library", type=Path)
+    expressed.add_argument("--record", action="store_true", help="print all outcomes")
     child = commands.add_parser("differential-child")
     child.add_argument("arguments", nargs=6)
     options = parser.parse_args()
@@ -48,7 +49,14 @@ def main() -> int:
         return 0
     if options.command == "expressions-child":
         call = module_record.load(options.library, "expressions").call
-        print(json.dumps(expressions.differences_from_python(call, in_settings=1)))
+        texts = {number: text for number, (text, _) in enumerate(expressions.EXPRESSIONS)}
+        print(
+            json.dumps(
+                expressions.outcomes(call, texts)
+                if options.record
+                else expressions.differences_from_python(call, in_settings=1)
+            )
+        )
         return 0
     if options.command == "wheels":
         return min(wheels.run(options.names, options.folder.absolute(), options.other), 1)
@@ -62,7 +70,9 @@ def main() -> int:
         print(json.dumps(module_record.outcomes(options.library)))
         return 0
     if options.command == "differential":
-        return min(differential.run(options.folder.absolute() / "differential", options.count, options.part), 1)
+        folder = options.folder.absolute() / "differential"
+        by_hand = 0 if options.part else differential.run_expressions(folder)
+        return min(by_hand + differential.run(folder, options.count, options.part), 1)
     return min(projects.run(options.names, options.folder.absolute(), options.other, options.only_facade), 1)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from facade import expressions
 from facade.compiling import compile_library
 from facade.outcomes import of_call
 from facade.settings import SETTINGS
@@ -527,6 +528,28 @@ def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
     print(f"{reached} of {total} calls returned a value at least once")
     (folder / "unreached.txt").write_text("\n".join(unreached) + "\n")
     return sum(number for (_, kind), number in counts.items() if kind > Difference.TYPE)
+
+
+def run_expressions(folder: Path) -> int:
+    """Compares the expressions of names that are written by hand. Returns how many outcomes differ."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "expressions.cpp").write_text(expressions.source([text for text, _ in expressions.EXPRESSIONS]))
+    found = {}
+    for kind in ("facade", "torch"):
+        library = folder / kind / "expressions.so"
+        compile_library(kind, "expressions", [folder / "expressions.cpp"], library, ["-O0"])
+        command = [sys.executable, "-W", "ignore", str(Path(__file__).parent), "expressions-child", str(library)]
+        ended = subprocess.run([*command, "--record"], check=True, capture_output=True, text=True)
+        found[kind] = json.loads(ended.stdout.splitlines()[-1])
+    different = 0
+    for key, (theirs, _) in found["torch"].items():
+        mine, _ = found["facade"][key]
+        refused = mine[0] == "error" and "on torch's stable ABI" in mine[2]
+        if not (mine == theirs or mine[0] == theirs[0] == "error" or refused or expressions.stays_different(key)):
+            different += 1
+            print(f"{key}\n  torch:  {str(theirs)[:300]}\n  facade: {str(mine)[:300]}")
+    print(f"{len(found['torch'])} cases of {len(expressions.EXPRESSIONS)} expressions: {different} differ")
+    return different
 
 
 def child(kind: str, part: str, first: str, count: str, out: str, folder: str) -> None:

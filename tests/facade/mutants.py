@@ -1,11 +1,12 @@
 """Defects in the facade that its comparison with torch must find: `python tests/facade mutants`.
 
-Each is one change of a copy of the headers. The comparison of operators with numbers is compiled on the copy and run: a
-mutant for which it finds no difference has survived, and that is a failure.
+Each is one change of a copy of the headers. A comparison is compiled on the copy and run: a mutant for which it finds
+no difference has survived, and that is a failure.
 """
 
 import dataclasses
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
+from facade import expressions
 from facade.compiling import compile_library
 from opforge.builders.facade import flags
 
@@ -25,6 +27,8 @@ class Mutant:
     file: str
     text: str
     replacement: str
+    by: str = "numbers"
+    """The comparison that must find it: one of COMPARISONS."""
 
 
 MUTANTS = {
@@ -48,6 +52,43 @@ MUTANTS = {
     "a bound of clamp is not checked": Mutant(
         "scalars.h", "facade::check_fits(s, t);\n    }\n    return facade::wrapped", "}\n    return facade::wrapped"
     ),
+    "a sum of integers is always contiguous": Mutant(
+        "numbers.h", "if (a.is_contiguous() && b.is_contiguous()) {", "if (true) {", "expressions"
+    ),
+    "an expanded tensor is filled by a tensor": Mutant(
+        "numbers.h", "if (x.stride(i) == 0 && x.size(i) > 1) {", "if (false) {", "expressions"
+    ),
+    "a dimension one before the first is taken": Mutant(
+        "tensor.h", "dim < -count ||", "dim < -count - 1 ||", "expressions"
+    ),
+    "a list of integers is one of 32 bits": Mutant(
+        "factories.h",
+        "std::is_integral_v<T> ? ScalarType::Long",
+        "std::is_integral_v<T> ? ScalarType::Int",
+        "expressions",
+    ),
+    "a slice's step is ignored": Mutant(
+        "indexing.h", "s->start(), s->stop(), s->step()", "s->start(), s->stop(), 1", "expressions"
+    ),
+    "the type's largest number overflows": Mutant(
+        "types.h",
+        "value > static_cast<F>(std::numeric_limits<T>::max())",
+        "value >= static_cast<F>(std::numeric_limits<T>::max())",
+        "expressions",
+    ),
+    "an error of select has no type": Mutant("errors.h", 'begins(text, "select(): index ")', "false", "expressions"),
+    "what a mode makes is written through its pointer": Mutant(
+        "factories.h",
+        "if (void* memory = n > 0 ? r.data_ptr() : nullptr) {",
+        "if (void* memory = r.data_ptr(); n > 0) {",
+        "expressions",
+    ),
+    "parts of a reduction begin at its result": Mutant(
+        "parallel.h", "T r = f(first, last, identity);", "T r = f(first, last, T(first));", "expressions"
+    ),
+    "the default dtype is float32": Mutant(
+        "numbers.h", "converted(number(s), default_dtype())", "converted(number(s), ScalarType::Float)", "expressions"
+    ),
 }
 
 
@@ -63,21 +104,36 @@ def mutated(mutant: Mutant, folder: Path) -> Path:
     return include
 
 
-def finds(mutant: Mutant) -> bool:
-    """Returns whether the comparison finds the defect: a difference, or a call that crashes."""
+def by_numbers(folder: Path) -> bool:
+    """Compares operators with numbers. Returns whether there is a difference."""
     path = Path(__file__).parent.parent / "compile" / "facade" / "test_numbers.py"
     spec = importlib.util.spec_from_file_location("facade_numbers", path)
     assert spec and spec.loader
     comparison = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(comparison)
-    with tempfile.TemporaryDirectory() as work:
-        folder = Path(work)
-        with mock.patch.object(flags, "INCLUDE", mutated(mutant, folder)):
-            (folder / "op.cpp").write_text(comparison.SOURCE)
-            compile_library("facade", "numbers_op", [folder / "op.cpp"], folder / "op.so", ["-O0"])
-        command = [sys.executable, "-W", "ignore", "-c", comparison.COMPARE, str(folder / "op.so")]
-        ended = subprocess.run(command, capture_output=True, text=True)
+    (folder / "op.cpp").write_text(comparison.SOURCE)
+    compile_library("facade", "numbers_op", [folder / "op.cpp"], folder / "op.so", ["-O0"])
+    command = [sys.executable, "-W", "ignore", "-c", comparison.COMPARE, str(folder / "op.so")]
+    ended = subprocess.run(command, capture_output=True, text=True)
     return ended.returncode != 0 or not ended.stdout.splitlines()[0].endswith(" 0")
+
+
+def by_expressions(folder: Path) -> bool:
+    """Compares names that are written by hand in every setting. Returns whether there is a difference."""
+    (folder / "op.cpp").write_text(expressions.source([text for text, _ in expressions.EXPRESSIONS]))
+    compile_library("facade", "expressions", [folder / "op.cpp"], folder / "op.so", ["-O0"])
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent), "expressions-child", str(folder / "op.so")]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    return ended.returncode != 0 or json.loads(ended.stdout.splitlines()[-1])[1] != []
+
+
+COMPARISONS = {"numbers": by_numbers, "expressions": by_expressions}
+
+
+def finds(mutant: Mutant) -> bool:
+    """Returns whether the comparison finds the defect: a difference, or a call that crashes."""
+    with tempfile.TemporaryDirectory() as work, mock.patch.object(flags, "INCLUDE", mutated(mutant, Path(work))):
+        return COMPARISONS[mutant.by](Path(work))
 
 
 def run(names: Sequence[str]) -> int:

@@ -174,6 +174,51 @@ except Exception as error:
     )
 
 
+OTHER_TORCH = {
+    "number": (
+        "int32_t aoti_torch_dtype_uint8() { return 77; }",
+        "this torch numbers the dtype Byte 77, and this library was built for 0: build it again with this torch",
+    ),
+    "size": (
+        "size_t aoti_torch_dtype_element_size(int32_t dtype) { return 3; }",
+        "an element of the dtype Byte has 3 bytes in this torch, and this library was built for 1",
+    ),
+    "device": (
+        "int32_t aoti_torch_device_type_meta() { return 5; }",
+        "this torch numbers devices, layouts or memory formats otherwise (5 for 14)",
+    ),
+}
+
+
+def test_a_torch_with_other_numbers_or_sizes_is_an_error_at_load(tmp_path: Path) -> None:
+    (tmp_path / "op.cpp").write_text(
+        "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) { return x; }\n"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+        'TORCH_LIBRARY(facade_numbers, m) { m.def("f", &f); }\n'
+    )
+    compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
+    code = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+try:
+    import op
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    for name, (function, expected) in OTHER_TORCH.items():
+        (tmp_path / "other.c").write_text(f"#include <stddef.h>\n#include <stdint.h>\n{function}\n")
+        other = tmp_path / f"{name}.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(other), str(tmp_path / "other.c")], check=True)
+        # It answers in the place of torch's function of that name.
+        ended = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": str(other)},
+            capture_output=True,
+            text=True,
+        )
+        assert expected in ended.stdout and ended.returncode == 0, (name, ended.stdout, ended.stderr[-500:])
+
+
 def test_headers_of_torch_are_found_in_a_folder_of_links(tmp_path: Path) -> None:
     include = Path(torch.__file__).parent / "include"
     for _ in range(2):

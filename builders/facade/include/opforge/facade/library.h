@@ -297,6 +297,7 @@ public:
     enum Kind { DEF, IMPL, FRAGMENT };
     Library(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
         : ns_(std::move(ns)), key_(key ? key : "") {
+        c10::facade::check_numbers_once();
         AOTITorchError code = AOTI_TORCH_SUCCESS;
         if (kind == DEF) {
             code = aoti_torch_library_init_def(ns_.c_str(), file, line, &library_);

@@ -620,6 +620,7 @@ struct ModuleDef {
 };
 inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(module_&)) {
     try {
+        c10::facade::check_numbers_once();
         Ref made;
         if (by_definition) {
             // an object's head is not the same in a build without a global lock: there the loader calls

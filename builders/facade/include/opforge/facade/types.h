@@ -636,8 +636,8 @@ OPFORGE_CONSTANT(, UInt64)
 constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kInt, kInt64 = kLong, kFloat16 = kHalf,
                      kFloat32 = kFloat, kFloat64 = kDouble, kComplexHalf32 = kComplexHalf;
 
-// The facade reads torch's numbers of dtypes, devices, layouts as its headers state them. A torch that
-// numbers them otherwise is refused when a library loads.
+// The facade reads torch's numbers of dtypes, devices, layouts, and the sizes of elements, as its headers
+// state them. A torch in which they are others is refused when a library loads.
 namespace facade {
 inline void check_numbers() {
     const std::pair<int32_t, ScalarType> dtypes[] = {{aoti_torch_dtype_uint8(), ScalarType::Byte},
@@ -664,6 +664,18 @@ inline void check_numbers() {
                       static_cast<int32_t>(type), ": build it again with this torch"));
         }
     }
+    const std::pair<ScalarType, size_t> sizes[] = {
+#define OPFORGE_SIZE(T, N) {ScalarType::N, sizeof(T)},
+        AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_SIZE)
+#undef OPFORGE_SIZE
+    };
+    for (const auto& [type, size] : sizes) {
+        if (elementSize(type) != size) {
+            fail(text("an element of the dtype ", toString(type), " has ", elementSize(type),
+                      " bytes in this torch, and this library was built for ", size,
+                      ": build it again with this torch"));
+        }
+    }
     const std::pair<int32_t, int32_t> others[] = {
         {aoti_torch_device_type_cpu(), static_cast<int32_t>(DeviceType::CPU)},
         {aoti_torch_device_type_cuda(), static_cast<int32_t>(DeviceType::CUDA)},
@@ -686,10 +698,11 @@ inline void check_numbers() {
         }
     }
 }
-struct NumbersAreChecked {
-    NumbersAreChecked() { check_numbers(); }
-};
-inline const NumbersAreChecked numbers_are_checked;
+// Once in a library, where an error has a way to Python: a static's initializer would end the process.
+inline void check_numbers_once() {
+    static const bool checked = (check_numbers(), true);
+    static_cast<void>(checked);
+}
 }  // namespace facade
 
 }  // namespace opforge_facade

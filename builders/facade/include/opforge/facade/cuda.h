@@ -1,0 +1,226 @@
+// CUDA on the host's side: streams, guards, checks, properties of devices. torch's functions are weak, so
+// that a library whose sources include this loads beside a torch without CUDA.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "facade.h"
+
+struct CUDAGuardOpaque;
+struct CUDAStreamGuardOpaque;
+extern "C" {
+#define OPFORGE_WEAK __attribute__((weak, visibility("default")))
+OPFORGE_WEAK AOTITorchError aoti_torch_create_cuda_guard(int32_t device_index, CUDAGuardOpaque** guard);
+OPFORGE_WEAK AOTITorchError aoti_torch_delete_cuda_guard(CUDAGuardOpaque* guard);
+OPFORGE_WEAK AOTITorchError aoti_torch_cuda_guard_set_index(CUDAGuardOpaque* guard, int32_t device_index);
+OPFORGE_WEAK AOTITorchError aoti_torch_create_cuda_stream_guard(void* stream, int32_t device_index,
+                                                                CUDAStreamGuardOpaque** guard);
+OPFORGE_WEAK AOTITorchError aoti_torch_delete_cuda_stream_guard(CUDAStreamGuardOpaque* guard);
+OPFORGE_WEAK AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
+OPFORGE_WEAK AOTITorchError torch_get_current_cuda_blas_handle(void** handle);
+OPFORGE_WEAK AOTITorchError torch_set_current_cuda_stream(void* stream, int32_t device_index);
+OPFORGE_WEAK AOTITorchError torch_get_cuda_stream_from_pool(bool high_priority, int32_t device_index, void** stream);
+OPFORGE_WEAK AOTITorchError torch_c10_cuda_check_msg(int32_t error, const char* file, const char* function,
+                                                     uint32_t line, bool device_assertions, char** text);
+OPFORGE_WEAK void torch_c10_cuda_free_error_msg(char* text);
+#undef OPFORGE_WEAK
+}
+
+#pragma GCC visibility push(hidden)
+namespace c10 {
+namespace cuda {
+inline namespace opforge_facade {
+// Calls one of torch's functions for CUDA, and says so where this torch has none.
+template <class F, class... A>
+void call_cuda(const char* what, F* function, A... arguments) {
+    if (!function) {
+        c10::facade::fail(c10::facade::text(what, ": this torch is built without CUDA"));
+    }
+    c10::facade::check(function(arguments...), what);
+}
+// What an error of CUDA is, if it is one.
+inline void check(int32_t error, const char* file, const char* function, uint32_t line, bool device_assertions = true) {
+    if (error == 0) {
+        return;
+    }
+    char* text = nullptr;
+    call_cuda("an error of CUDA", &torch_c10_cuda_check_msg, error, file, function, line, device_assertions, &text);
+    const std::string kept = text ? text : cudaGetErrorString(static_cast<cudaError_t>(error));
+    if (text) {
+        torch_c10_cuda_free_error_msg(text);
+    }
+    c10::facade::fail(kept);
+}
+#define C10_CUDA_CHECK(EXPR)                                                                        \
+    do {                                                                                            \
+        const int32_t opforge_error = static_cast<int32_t>(EXPR);                                   \
+        if (C10_UNLIKELY_OR_CONST(opforge_error != 0)) {                                            \
+            ::c10::cuda::check(opforge_error, __FILE__, __func__, static_cast<uint32_t>(__LINE__)); \
+        }                                                                                           \
+    } while (false)
+#define AT_CUDA_CHECK(EXPR) C10_CUDA_CHECK(EXPR)
+#define C10_CUDA_ERROR_HANDLED(EXPR) (EXPR)
+#define C10_CUDA_IGNORE_ERROR(EXPR) static_cast<void>(EXPR)
+#define C10_CUDA_CLEAR_ERROR() static_cast<void>(cudaGetLastError())
+#define C10_CUDA_CHECK_WARN(EXPR)                                            \
+    do {                                                                     \
+        const cudaError_t opforge_error = (EXPR);                            \
+        if (opforge_error != cudaSuccess) {                                  \
+            TORCH_WARN("CUDA warning: ", cudaGetErrorString(opforge_error)); \
+        }                                                                    \
+    } while (false)
+#define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
+
+inline DeviceIndex device_count() noexcept {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess ? static_cast<DeviceIndex>(count) : DeviceIndex{0};
+}
+inline DeviceIndex current_device() {
+    int32_t index = 0;
+    c10::facade::check(aoti_torch_get_current_device_index(&index), "the current device");
+    return static_cast<DeviceIndex>(index);
+}
+inline void set_device(DeviceIndex index) { C10_CUDA_CHECK(cudaSetDevice(index)); }
+inline void device_synchronize() { C10_CUDA_CHECK(cudaDeviceSynchronize()); }
+
+class CUDAStream {
+public:
+    CUDAStream(cudaStream_t stream, DeviceIndex index) : stream_(stream), index_(index) {}
+    cudaStream_t stream() const { return stream_; }
+    operator cudaStream_t() const { return stream_; }
+    DeviceIndex device_index() const { return index_; }
+    Device device() const { return Device(DeviceType::CUDA, index_); }
+    DeviceType device_type() const { return DeviceType::CUDA; }
+    bool query() const {
+        const cudaError_t error = cudaStreamQuery(stream_);
+        if (error == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());
+            return false;
+        }
+        C10_CUDA_CHECK(error);
+        return true;
+    }
+    void synchronize() const { C10_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+    friend bool operator==(const CUDAStream& a, const CUDAStream& b) {
+        return a.stream_ == b.stream_ && a.index_ == b.index_;
+    }
+    friend bool operator!=(const CUDAStream& a, const CUDAStream& b) { return !(a == b); }
+
+private:
+    cudaStream_t stream_;
+    DeviceIndex index_;
+};
+inline CUDAStream getCurrentCUDAStream(DeviceIndex index = -1) {
+    const DeviceIndex device = index < 0 ? current_device() : index;
+    void* stream = nullptr;
+    call_cuda("getCurrentCUDAStream", &aoti_torch_get_current_cuda_stream, device, &stream);
+    return {static_cast<cudaStream_t>(stream), device};
+}
+inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
+    return {nullptr, index < 0 ? current_device() : index};
+}
+inline CUDAStream getStreamFromPool(bool high_priority = false, DeviceIndex index = -1) {
+    const DeviceIndex device = index < 0 ? current_device() : index;
+    void* stream = nullptr;
+    call_cuda("getStreamFromPool", &torch_get_cuda_stream_from_pool, high_priority, device, &stream);
+    return {static_cast<cudaStream_t>(stream), device};
+}
+inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return {stream, index}; }
+inline void setCurrentCUDAStream(CUDAStream stream) {
+    call_cuda("setCurrentCUDAStream", &torch_set_current_cuda_stream, static_cast<void*>(stream.stream()),
+              stream.device_index());
+}
+
+// The device that is current while a guard lives. Without a device it changes nothing.
+class OptionalCUDAGuard {
+public:
+    OptionalCUDAGuard() = default;
+    explicit OptionalCUDAGuard(std::optional<Device> device) {
+        if (device) {
+            set_device(*device);
+        }
+    }
+    explicit OptionalCUDAGuard(Device device) { set_device(device); }
+    explicit OptionalCUDAGuard(DeviceIndex index) { set_index(index); }
+    explicit OptionalCUDAGuard(std::optional<DeviceIndex> index) {
+        if (index) {
+            set_index(*index);
+        }
+    }
+    OptionalCUDAGuard(const OptionalCUDAGuard&) = delete;
+    OptionalCUDAGuard& operator=(const OptionalCUDAGuard&) = delete;
+    ~OptionalCUDAGuard() { reset(); }
+    void set_device(Device device) {
+        if (!device.is_cuda()) {
+            c10::facade::fail(c10::facade::text("Expected a CUDA device, but got ", device.str()));
+        }
+        set_index(device.has_index() ? device.index() : current_device());
+    }
+    void reset_device(Device device) { set_device(device); }
+    void set_index(DeviceIndex index) {
+        if (guard_) {
+            call_cuda("a guard of a CUDA device", &aoti_torch_cuda_guard_set_index, guard_, index);
+        } else {
+            call_cuda("a guard of a CUDA device", &aoti_torch_create_cuda_guard, index, &guard_);
+        }
+    }
+    void reset() {
+        if (guard_) {
+            aoti_torch_delete_cuda_guard(std::exchange(guard_, nullptr));
+        }
+    }
+
+private:
+    CUDAGuardOpaque* guard_ = nullptr;
+};
+class CUDAGuard : public OptionalCUDAGuard {
+public:
+    explicit CUDAGuard(Device device) : OptionalCUDAGuard(device) {}
+    explicit CUDAGuard(DeviceIndex index) : OptionalCUDAGuard(index) {}
+    Device current_device() const { return Device(DeviceType::CUDA, c10::cuda::current_device()); }
+};
+class CUDAStreamGuard {
+public:
+    explicit CUDAStreamGuard(CUDAStream stream) {
+        call_cuda("a guard of a CUDA stream", &aoti_torch_create_cuda_stream_guard, static_cast<void*>(stream.stream()),
+                  stream.device_index(), &guard_);
+    }
+    CUDAStreamGuard(const CUDAStreamGuard&) = delete;
+    CUDAStreamGuard& operator=(const CUDAStreamGuard&) = delete;
+    ~CUDAStreamGuard() { aoti_torch_delete_cuda_stream_guard(guard_); }
+
+private:
+    CUDAStreamGuardOpaque* guard_ = nullptr;
+};
+}  // namespace opforge_facade
+}  // namespace cuda
+}  // namespace c10
+
+namespace at {
+namespace cuda {
+using namespace c10::cuda;
+inline namespace opforge_facade {
+inline bool is_available() { return device_count() > 0; }
+inline int64_t getNumGPUs() { return device_count(); }
+// The properties of a device, read once in a process.
+inline cudaDeviceProp* getDeviceProperties(DeviceIndex index) {
+    static std::mutex lock;
+    static std::map<DeviceIndex, cudaDeviceProp> all;
+    std::lock_guard<std::mutex> hold(lock);
+    auto found = all.find(index);
+    if (found == all.end()) {
+        cudaDeviceProp properties;
+        C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+        found = all.emplace(index, properties).first;
+    }
+    return &found->second;
+}
+inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(c10::cuda::current_device()); }
+inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
+template <class T>
+T ATenCeilDiv(T a, T b) {
+    return (a + b - 1) / b;
+}
+}  // namespace opforge_facade
+}  // namespace cuda
+}  // namespace at
+#pragma GCC visibility pop
