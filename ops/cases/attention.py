@@ -268,9 +268,7 @@ EVOFORMER = (
         "forward",
         _forward,
         1.0,
-        **_compared(
-            ((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (3, 1, 33, 3, 40)), _attention, range(6)
-        ),
+        **_compared(((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (3, 1, 33, 3, 40)), _attention, range(6)),
     ),
     _evoformer_case("forward and backward", _both_ways, 1.0),
 )

@@ -177,7 +177,9 @@ def _compared(
     )
 
 
-def _timed(function: str, channels: int, sizes: tuple[int, ...], rivals: dict[str, Any], **others: Any) -> dict[str, Any]:
+def _timed(
+    function: str, channels: int, sizes: tuple[int, ...], rivals: dict[str, Any], **others: Any
+) -> dict[str, Any]:
     return {
         "sizes": sizes,
         "shape": lambda size: (size, channels),
@@ -246,9 +248,7 @@ INFERENCE_CORE = (
         RMS_NORM[0],
         **_odd("rms_norm", {TORCH: _torch_rms, COMPILED: _compiled_rms}, {}),
     ),
-    _compared(
-        "layer norm", "layer_norm", partial(_inputs, 1, 1, 2, EPS), _layer_norm, 2, ("output",), accuracy=4.0
-    ),
+    _compared("layer norm", "layer_norm", partial(_inputs, 1, 1, 2, EPS), _layer_norm, 2, ("output",), accuracy=4.0),
     _compared(
         "layer norm of a sum alone", "post_layer_norm", partial(_inputs, 1, 2, 2, EPS), _post_layer_norm, 3, ("output",)
     ),
