@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place, Seconds
+from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place, Prepared, Seconds
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
 if TYPE_CHECKING:
@@ -80,17 +80,19 @@ def _queue(job: Job) -> Any:
     return job.place.stack.enter_context(Queue(depth=job.depth))
 
 
-def _whole(locked: bool, job: Job) -> Call:
+def _whole(locked: bool, inputs: Prepared) -> Call:
     import torch
 
+    job = inputs.arguments
     tensor = _locked(job.size) if locked else torch.ones(job.size, dtype=torch.uint8)
     transfer = getattr(_queue(job), job.verb)
     return lambda: transfer(job.path, tensor).result()
 
 
-def _deepspeed(job: Job) -> Call:
+def _deepspeed(inputs: Prepared) -> Call:
     import torch
 
+    job = inputs.arguments
     if not job.direct:
         raise MissingError("it opens files with O_DIRECT only, which this file system may not have")
     op = deepspeed(job.place, "deepspeed.ops.op_builder", "AsyncIOBuilder").AsyncIOBuilder().load()
@@ -105,12 +107,13 @@ def _deepspeed(job: Job) -> Call:
     return call
 
 
-def _fio(engine: str, options: Callable[[Job], list[str]], done: Callable[[Job], int], job: Job) -> Call:
+def _fio(engine: str, options: Callable[[Job], list[str]], done: Callable[[Job], int], inputs: Prepared) -> Call:
     """Returns a run of fio, which measures itself: the time of its transfers, without its start."""
     if shutil.which("fio") is None:
         raise MissingError("not installed: apt install fio")
-    if job.place.quick and engine == "libaio":
+    if inputs.place.quick and engine == "libaio":
         raise MissingError("not with --quick: each sample starts a process")
+    job = inputs.arguments
     command = ["fio", "--output-format=json", "--name=bench", f"--filename={job.path}", f"--size={job.size}"]
     command += [f"--ioengine={engine}", f"--iodepth={job.depth}", f"--direct={int(job.direct)}", *options(job)]
 
@@ -135,7 +138,7 @@ def _fio_random(job: Job) -> list[str]:
     return ["--bs=4k", "--rw=randread", "--norandommap", f"--io_size={job.place.size * ROW}"]
 
 
-def _random(spread: bool, job: Job) -> Call:
+def _random(spread: bool, inputs: Prepared) -> Call:
     """Returns reads from random places, each in one list of offsets.
 
     As fio does, they go into the same 128 blocks of memory again and again, which stay in the processor's cache; or,
@@ -143,6 +146,7 @@ def _random(spread: bool, job: Job) -> Call:
     """
     import torch
 
+    job = inputs.arguments
     queue, count = _queue(job), job.place.size
     memory = _locked((count if spread else RANDOM_DEPTH) * ROW).view(-1, ROW)
     random = torch.Generator().manual_seed(0)
@@ -156,19 +160,36 @@ def _random(spread: bool, job: Job) -> Call:
     return call
 
 
+def _is_read_back(loaded: Any, _device: str) -> None:
+    import torch
+
+    written = torch.randint(0, 256, (3 * 4096 + 17,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "file")
+        handle = loaded.aio_handle()
+        handle.sync_pwrite(written, path)
+        with open(path, "rb") as file:
+            assert file.read() == written.numpy().tobytes(), "the file has other bytes than the tensor"
+        read = torch.zeros_like(written)
+        handle.sync_pread(read, path)
+    assert torch.equal(read, written), "other bytes were read than were written"
+
+
 def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = False) -> Case:
-    contenders: dict[str, Callable[[Job], Call]] = {OURS: partial(_whole, True), TORCHS: partial(_whole, False)}
+    rivals: dict[str, Callable[[Prepared], Call]] = {TORCHS: partial(_whole, False)}
     for name in FIO:
-        contenders[name] = partial(_fio, name.split()[1], _fio_whole, lambda job: job.size)
-    contenders[DEEPSPEED] = _deepspeed
+        rivals[name] = partial(_fio, name.split()[1], _fio_whole, lambda job: job.size)
+    rivals[DEEPSPEED] = _deepspeed
     goals = {"reference": 0.85} if in_memory else {"reference": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
     return Case(
         f"{verb}, depth {depth}, {'tmpfs' if in_memory else 'O_DIRECT'}",
-        (16 * MIB, 64 * MIB, 256 * MIB) if in_memory else (16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB),
         partial(_job, verb, depth, in_memory),
-        contenders,
-        FIO,
-        lambda size, itemsize: size,
+        checks={"what was written is read back": _is_read_back} if quick else {},
+        sizes=(16 * MIB, 64 * MIB, 256 * MIB) if in_memory else (16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB),
+        ours=partial(_whole, True),
+        rivals=rivals,
+        baseline=FIO,
+        amount=lambda size, itemsize: size,
         size_unit="bytes",
         dtypes=("uint8",),
         quick=(64 * MIB,) if quick else (),
@@ -177,18 +198,19 @@ def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = Fa
 
 
 def _random_case() -> Case:
-    contenders: dict[str, Callable[[Job], Call]] = {OURS: partial(_random, False), SPREAD: partial(_random, True)}
+    rivals: dict[str, Callable[[Prepared], Call]] = {SPREAD: partial(_random, True)}
     for name in FIO:
-        contenders[name] = partial(_fio, name.split()[1], _fio_random, lambda job: job.place.size * ROW)
+        rivals[name] = partial(_fio, name.split()[1], _fio_random, lambda job: job.place.size * ROW)
     return Case(
         "random reads of 4 KiB, depth 128, O_DIRECT",
-        (1 << 13, 1 << 15),
         lambda place: _job("read", RANDOM_DEPTH, False, place, RANDOM_FILE),
-        contenders,
-        FIO,
-        lambda size, itemsize: size,
-        "1000/s",
-        "reads",
+        sizes=(1 << 13, 1 << 15),
+        ours=partial(_random, False),
+        rivals=rivals,
+        baseline=FIO,
+        amount=lambda size, itemsize: size,
+        unit="1000/s",
+        size_unit="reads",
         dtypes=("uint8",),
         quick=(1 << 13,),
         goals={"reference": 0.95},

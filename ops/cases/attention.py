@@ -1,12 +1,12 @@
-"""Cases of attention on the CPU: Evoformer's and block-sparse, beside torch's attention with a mask of all scores."""
+"""Cases of attention: Evoformer's and block-sparse, beside torch's attention with a mask of all scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
+from opforge.ops.cases.form import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
 
 if TYPE_CHECKING:
@@ -19,49 +19,65 @@ ROWS, HEADS, SIZE = 64, 4, 32
 """Evoformer: rows of an alignment, heads, size of a head."""
 SPARSE_HEADS, SPARSE_SIZE, SHARE = 4, 64, 0.12
 """Block-sparse: heads, size of a head, share of the blocks that a block of queries sees."""
+FEW_BLOCKS, SHARE_OF_FEW = 16, 0.4
+"""Of fewer blocks than these, each sees a larger share."""
 LENGTHS = (1024, 4096)
+TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
+PROMISES = (Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.NAN, Promise.ACCURACY, Promise.BATCH)
+"""Infinite scores are not promised: of two of them the difference is NaN, and the reference says what torch does."""
+
+Tensors = tuple["Tensor", "Tensor", "Tensor"]
 
 
-class Evoformer(NamedTuple):
-    """Queries, keys, values; a bias for keys and one for pairs; the result's gradient."""
+def _memory(place: Place) -> tuple[Tensor, Tensor, Tensors]:
+    """Returns memory for the result and the logarithms of sums, then queries, keys and values."""
+    import torch
 
-    tensors: tuple[Tensor, Tensor, Tensor]
-    biases: tuple[Tensor, Tensor]
-    gradient: Tensor
+    outer, inner, length, heads, _size = place.shape
+    q, k, v = (place.draw(*place.shape, seed=seed) for seed in range(3))
+    return torch.zeros_like(q), torch.zeros(outer, inner, heads, length, device=place.device), (q, k, v)
 
 
-Attend = Callable[[Evoformer], "Tensor"]
+def _evoformer(place: Place) -> tuple[Any, ...]:
+    """Returns attention with a bias for keys and one for pairs."""
+    outer, inner, length, heads, size = place.shape
+    out, log_sums, tensors = _memory(place)
+    biases = [
+        place.draw(outer, inner, 1, 1, length, seed=3),
+        place.draw(outer, 1, heads, length, length, seed=4),
+    ]
+    return out, log_sums, *tensors, biases, 0, size**-0.5
+
+
+def _attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+    from opforge.ops import reference
+
+    biases, _multiplied, scale = rest
+    return reference.attention(q, k, v, biases, scale=scale)
+
+
+class Attended(NamedTuple):
+    """What a contender of Evoformer's attention gets."""
+
+    tensors: Tensors
+    biases: tuple[Tensor, ...]
+
+
+Attend = Callable[[Attended], "Tensor"]
 """Attention of the inputs, by one of the contenders."""
 
 
-class Sparse(NamedTuple):
-    """Queries, keys, values [1, heads, length, size]; the layout, its lists, and the columns of each row."""
-
-    tensors: tuple[Tensor, Tensor, Tensor]
-    block: int
-    layout: Tensor
-    lists: BlockLists
-    columns: Tensor
+def _attended(inputs: Prepared) -> Attended:
+    return Attended(inputs.arguments[2:5], tuple(inputs.arguments[5]))
 
 
-def _evoformer(place: Place) -> Evoformer:
-    import torch
-
-    random, dtype, length = torch.Generator().manual_seed(0), place.torch_dtype(), place.size
-    shape = (1, ROWS, length, HEADS, SIZE)
-    q, k, v, gradient = (torch.randn(shape, generator=random).to(dtype) for _ in range(4))
-    keys = torch.randn((1, ROWS, 1, 1, length), generator=random).to(dtype)
-    pairs = torch.randn((1, 1, HEADS, length, length), generator=random).to(dtype)
-    return Evoformer((q, k, v), (keys, pairs), gradient)
-
-
-def _ours(inputs: Evoformer) -> Tensor:
+def _ours(inputs: Attended) -> Tensor:
     from opforge.ops.evoformer import evoformer_attention
 
     return evoformer_attention(*inputs.tensors, inputs.biases)
 
 
-def _masked(inputs: Evoformer) -> Tensor:
+def _masked(inputs: Attended) -> Tensor:
     import torch
 
     q, k, v = (tensor.transpose(2, 3) for tensor in inputs.tensors)
@@ -69,55 +85,146 @@ def _masked(inputs: Evoformer) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(2, 3)
 
 
-def _forward(run: Attend, inputs: Evoformer) -> Call:
-    return partial(run, inputs)
+def _forward(run: Attend, inputs: Prepared) -> Call:
+    return partial(run, _attended(inputs))
 
 
-def _both_ways(run: Attend, inputs: Evoformer) -> Call:
+def _both_ways(run: Attend, inputs: Prepared) -> Call:
     import torch
 
-    leaves = [tensor.detach().clone().requires_grad_() for tensor in (*inputs.tensors, *inputs.biases)]
-    own = Evoformer((leaves[0], leaves[1], leaves[2]), (leaves[3], leaves[4]), inputs.gradient)
-    return lambda: torch.autograd.grad(run(own), leaves, own.gradient)
+    given = _attended(inputs)
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in (*given.tensors, *given.biases)]
+    own = Attended((leaves[0], leaves[1], leaves[2]), tuple(leaves[3:]))
+    gradient = inputs.place.draw(*inputs.place.shape, seed=9)
+    return lambda: torch.autograd.grad(run(own), leaves, gradient)
 
 
-def _sparse(block: int, place: Place) -> Sparse:
+def _deepspeed(_inputs: object) -> Call:
+    raise MissingError("its kernels need a GPU")
+
+
+def _evoformer_operations(size: int) -> float:
+    """Returns the multiplications and additions of both products."""
+    return 4.0 * ROWS * size * HEADS * size * SIZE
+
+
+def _evoformer_case(name: str, contender: Callable[[Attend, Prepared], Call], goal: float, **compared: Any) -> Case:
+    return Case(
+        name,
+        _evoformer,
+        "evoformer_attention_",
+        sizes=(64, 128, 256),
+        shape=lambda size: (1, ROWS, size, HEADS, SIZE),
+        ours=partial(contender, _ours),
+        rivals={SDPA: partial(contender, _masked), DEEPSPEED: _deepspeed},
+        operations=_evoformer_operations,
+        unit=TIME,
+        size_unit="tokens",
+        dtypes=("float32", "bfloat16", "float16") if compared else ("float32", "bfloat16"),
+        timed_dtypes=("float32", "bfloat16"),
+        goals={SDPA: goal},
+        **compared,
+    )
+
+
+def _compared(
+    shapes: tuple[tuple[int, ...], ...],
+    reference: Callable[..., Any],
+    rows: range,
+    promises: tuple[Promise, ...] = PROMISES,
+) -> dict[str, Any]:
+    return {
+        "reference": reference,
+        "shapes": shapes,
+        "tolerance": TOLERANCE,
+        "outputs": ("out", "log_sums"),
+        "refused_dtypes": ("float64",),
+        "strided": False,
+        "promises": promises,
+        "batch": dict.fromkeys(rows, 0),
+    }
+
+
+def _layout(heads: int, blocks: int) -> Tensor:
+    """Returns which blocks [heads, blocks, blocks] see which: each as many, others for each head."""
     import torch
 
+    seen = max(1, round(blocks * (SHARE if blocks >= FEW_BLOCKS else SHARE_OF_FEW)))
+    order = torch.rand((heads, blocks, blocks), generator=torch.Generator().manual_seed(0)).argsort(-1)
+    return torch.zeros((heads, blocks, blocks), dtype=torch.int64).scatter_(2, order[..., :seen], 1)
+
+
+def _sparse(block: int, place: Place) -> tuple[Any, ...]:
     from opforge.ops.sparse_attention.layouts import block_lists
 
-    random, blocks = torch.Generator().manual_seed(0), place.size // block
-    seen = max(1, round(blocks * SHARE))
-    order = torch.rand((SPARSE_HEADS, blocks, blocks), generator=random).argsort(-1)
-    columns = order[..., :seen].sort(-1).values
-    layout = torch.zeros((SPARSE_HEADS, blocks, blocks), dtype=torch.int64).scatter_(2, columns, 1)
-    shape = (1, SPARSE_HEADS, place.size, SPARSE_SIZE)
-    q, k, v = (torch.randn(shape, generator=random).to(place.torch_dtype()) for _ in range(3))
-    return Sparse((q, k, v), block, layout, block_lists(layout), columns)
+    _outer, _inner, length, heads, size = place.shape
+    out, log_sums, tensors = _memory(place)
+    lists = block_lists(_layout(heads, length // block))
+    offsets, columns = (tensor.to(place.device) for tensor in (lists.offsets, lists.columns))
+    return out, log_sums, *tensors, [], 0, offsets, columns, block, size**-0.5
 
 
-def _sparse_ours(inputs: Sparse) -> Call:
+def _hidden(heads: int, length: int, block: int) -> Tensor:
+    return _layout(heads, length // block).repeat_interleave(block, 1).repeat_interleave(block, 2) == 0
+
+
+def _sparse_attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+    from opforge.ops import reference
+
+    *_others, block, scale = rest
+    hidden = _hidden(q.shape[3], q.shape[2], block).to(q.device)
+    return reference.attention(q, k, v, scale=scale, hidden=hidden)
+
+
+class Sparse(NamedTuple):
+    """What a contender of block-sparse attention gets: queries, keys, values [1, heads, length, size], the layout."""
+
+    tensors: Tensors
+    block: int
+    layout: Tensor
+    lists: BlockLists
+
+    @property
+    def columns(self) -> Tensor:
+        """The numbers of the blocks that each sees, [heads, blocks, seen]."""
+        heads, blocks, _ = self.layout.shape
+        return self.layout.nonzero()[:, 2].view(heads, blocks, -1)
+
+
+def _of_heads(inputs: Prepared) -> Sparse:
+    from opforge.ops.sparse_attention.layouts import block_lists
+
+    q, k, v = (tensor[0].transpose(1, 2).contiguous() for tensor in inputs.arguments[2:5])
+    block = inputs.arguments[-2]
+    layout = _layout(q.shape[1], q.shape[2] // block)
+    return Sparse((q, k, v), block, layout, block_lists(layout))
+
+
+def _sparse_ours(inputs: Prepared) -> Call:
     from opforge.ops.sparse_attention import sparse_attention
 
-    return partial(sparse_attention, *inputs.tensors, inputs.layout, inputs.block, lists=inputs.lists)
+    own = _of_heads(inputs)
+    return partial(sparse_attention, *own.tensors, own.layout, own.block, lists=own.lists)
 
 
-def _sparse_masked(inputs: Sparse) -> Call:
+def _sparse_masked(inputs: Prepared) -> Call:
     import torch
 
-    hidden = inputs.layout.repeat_interleave(inputs.block, 1).repeat_interleave(inputs.block, 2) == 0
-    mask = torch.zeros(hidden.shape, dtype=inputs.tensors[0].dtype).masked_fill_(hidden, -torch.inf)
-    return partial(torch.nn.functional.scaled_dot_product_attention, *inputs.tensors, attn_mask=mask[None])
+    own = _of_heads(inputs)
+    hidden = _hidden(own.layout.shape[0], own.tensors[0].shape[2], own.block)
+    mask = torch.zeros(hidden.shape, dtype=own.tensors[0].dtype).masked_fill_(hidden, -torch.inf)
+    return partial(torch.nn.functional.scaled_dot_product_attention, *own.tensors, attn_mask=mask[None])
 
 
-def _gathered(inputs: Sparse) -> Call:
+def _gathered(inputs: Prepared) -> Call:
     """Returns attention by torch.bmm over the blocks that a row sees: every row sees as many."""
     import torch
 
-    q, k, v = inputs.tensors
-    heads, rows, seen = inputs.columns.shape
-    block, size = inputs.block, q.shape[-1]
-    numbers = (torch.arange(heads)[:, None, None] * rows + inputs.columns).flatten()
+    own = _of_heads(inputs)
+    q, k, v = own.tensors
+    heads, rows, seen = own.columns.shape
+    block, size = own.block, q.shape[-1]
+    numbers = (torch.arange(heads)[:, None, None] * rows + own.columns).flatten()
 
     def call() -> Tensor:
         keys, values = (
@@ -130,47 +237,39 @@ def _gathered(inputs: Sparse) -> Call:
     return call
 
 
-def _deepspeed(_inputs: object) -> Call:
-    raise MissingError("its kernels need a GPU")
-
-
-def _no_amount(_size: int, _itemsize: int) -> float:
-    return 1.0
-
-
-def _evoformer_case(name: str, contender: Callable[[Attend, Evoformer], Call], goal: float) -> Case:
-    return Case(
-        name,
-        (64, 128, 256),
-        _evoformer,
-        {OURS: partial(contender, _ours), DEEPSPEED: _deepspeed, SDPA: partial(contender, _masked)},
-        (),
-        _no_amount,
-        unit=TIME,
-        size_unit="tokens",
-        dtypes=("float32", "bfloat16"),
-        goals={SDPA: goal},
-    )
-
-
 def _sparse_case(block: int, goal: float) -> Case:
     return Case(
         f"blocks of {block}, {SHARE:.0%} seen",
-        LENGTHS,
         partial(_sparse, block),
-        {OURS: _sparse_ours, DEEPSPEED: _deepspeed, SDPA: _sparse_masked, GATHERED: _gathered},
-        (),
-        _no_amount,
+        "sparse_attention_",
+        **_compared(
+            ((1, 1, block, 1, 16), (2, 2, 5 * block, 2, 20)),
+            _sparse_attention,
+            range(5),
+            # A NaN in a value that a query does not see does not reach it; the reference multiplies it by 0.
+            tuple(promise for promise in PROMISES if promise is not Promise.NAN),
+        ),
+        sizes=LENGTHS,
+        shape=lambda size: (1, 1, size, SPARSE_HEADS, SPARSE_SIZE),
+        ours=_sparse_ours,
+        rivals={DEEPSPEED: _deepspeed, SDPA: _sparse_masked, GATHERED: _gathered},
+        operations=lambda size: 4.0 * SHARE * size * size * SPARSE_HEADS * SPARSE_SIZE,
         unit=TIME,
         size_unit="tokens",
-        dtypes=("float32", "bfloat16"),
+        dtypes=("float32", "bfloat16", "float16"),
+        timed_dtypes=("float32", "bfloat16"),
         quick=(1024,),
         goals={SDPA: {4096: goal}, GATHERED: {4096: 1.5}},
     )
 
 
 EVOFORMER = (
-    _evoformer_case("forward", _forward, 1.0),
+    _evoformer_case(
+        "forward",
+        _forward,
+        1.0,
+        **_compared(((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (3, 1, 33, 3, 40)), _attention, range(6)),
+    ),
     _evoformer_case("forward and backward", _both_ways, 1.0),
 )
 SPARSE = (_sparse_case(64, 3.0), _sparse_case(16, 2.0))

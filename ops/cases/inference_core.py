@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
-from opforge.ops.cases.memory import COPY, copy_of
+from opforge.ops.cases.form import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, TORCH, compiled
 from opforge.ops.cases.traffic import TRAFFIC
 
@@ -17,21 +17,13 @@ if TYPE_CHECKING:
 CHANNELS, ODD, EPS = 4096, 4095, 1e-5
 ROWS = (16, 256, 4096)
 PRODUCTS = 64
-"""Channels of a product, at most the rows."""
+"""Channels of a product."""
 GOAL = 0.8  # for what no cache holds
-
-
-class Inputs(NamedTuple):
-    """Rows, a row, and memory for results."""
-
-    place: Place
-    op: Any
-    rows: Tensor
-    residual: Tensor
-    row: Tensor
-    outs: tuple[Tensor, Tensor]
-    half: Tensor
-    amount: float
+SHAPES = ((0, 8), (1, 2), (3, 30), (2, 3, 34), (2, 1026))
+GELU, RELU, SILU, NONE = 0, 1, 2, 6
+"""Numbers of activations."""
+GATED = {GELU: 3, RELU: 4, SILU: 5}
+"""Number of an activation -> that of the gate which applies it."""
 
 
 def amount(function: str, channels: int, size: int, itemsize: int) -> float:
@@ -39,185 +31,323 @@ def amount(function: str, channels: int, size: int, itemsize: int) -> float:
     return TRAFFIC[function].amount(size * channels, itemsize)
 
 
-def _setup(function: str, channels: int, place: Place) -> Inputs:
+def _activation(number: int) -> Callable[[Tensor], Tensor]:
+    from torch.nn import functional
+
+    return {
+        GELU: partial(functional.gelu, approximate="tanh"),
+        RELU: functional.relu,
+        SILU: functional.silu,
+        NONE: lambda rows: rows,
+    }[number]
+
+
+def _activated(rows: Tensor, bias: Tensor, number: int) -> Tensor:
+    return _activation(number)(rows + bias)
+
+
+def _gated(_out: Tensor, rows: Tensor, bias: Tensor, number: int) -> Tensor:
+    from opforge.ops.transformer import reference
+
+    (activation,) = (own for own, gate in GATED.items() if gate == number)
+    return reference.gated_activation(rows, bias, _activation(activation))
+
+
+def _layer_norm(_out: Tensor, *arguments: Any) -> Tensor:
+    from opforge.ops.transformer import reference
+
+    return reference.layer_norm(*arguments)
+
+
+def _rms_norm(_out: Tensor, *arguments: Any) -> Tensor:
+    from opforge.ops.transformer import reference
+
+    return reference.rms_norm(*arguments)
+
+
+def _pre_layer_norm(_sum: Tensor, out: Tensor, rows: Tensor, residual: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return rows + residual, _layer_norm(out, rows + residual, *rest)
+
+
+def _post_layer_norm(out: Tensor, rows: Tensor, residual: Tensor, *rest: Any) -> Tensor:
+    return _layer_norm(out, rows + residual, *rest)
+
+
+def _rms_pre_norm(out: Tensor, _sum: Tensor, rows: Tensor, residual: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return _rms_norm(out, rows + residual, *rest), rows + residual
+
+
+def _inputs(outs: int, rows: int, vectors: int, number: float, place: Place) -> tuple[Any, ...]:
+    """Returns memory for results, tensors of rows, vectors of their channels, and a number."""
     import torch
 
-    from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
-
-    op: Any = InferenceCoreBuilder().load()
-    random = torch.Generator().manual_seed(0)
-    sizes = ((place.size, channels), (place.size, channels), (channels,))
-    rows, residual, row = (torch.randn(shape, generator=random).to(place.torch_dtype()) for shape in sizes)
-    outs, half = (
-        (torch.empty_like(rows), torch.empty_like(rows)),
-        torch.empty_like(rows[:, : channels // 2].contiguous()),
-    )
-    moved = amount(function, channels, place.size, rows.itemsize)
-    return Inputs(place, op, rows, residual, row, outs, half, moved)
+    drawn = [place.draw(*place.shape, seed=seed) for seed in range(rows)]
+    rest = [place.draw(place.shape[-1], seed=10 + seed) for seed in range(vectors)]
+    return *(torch.zeros_like(drawn[0]) for _ in range(outs)), *drawn, *rest, number
 
 
-def _rms(inputs: Inputs) -> Call:
-    return lambda: inputs.op.rms_norm(inputs.outs[0], inputs.rows, inputs.row, EPS)
+def _inputs_of_a_gate(number: int, place: Place) -> tuple[Any, ...]:
+    import torch
+
+    rows, bias = place.draw(*place.shape), place.draw(place.shape[-1], seed=2)
+    return torch.zeros_like(rows[..., ::2].contiguous()), rows, bias, number
 
 
-def _torch_rms(inputs: Inputs) -> Call:
+def _torch_activation(inputs: Prepared) -> Call:
+    rows, bias, number = inputs.arguments
+    activation = _activation(number)
+    return lambda: rows.copy_(activation(rows + bias))
+
+
+def _compiled_activation(inputs: Prepared) -> Call:
+    rows, bias, number = inputs.arguments
+    activation = _activation(number)
+
+    def activate(rows: Tensor, bias: Tensor) -> Tensor:
+        return rows.copy_(activation(rows + bias))
+
+    call = compiled(inputs.place, activate)
+    return lambda: call(rows, bias)
+
+
+def _torch_rms(inputs: Prepared) -> Call:
     from torch.nn import functional
 
-    return lambda: functional.rms_norm(inputs.rows, inputs.row.shape, inputs.row, EPS)
+    _out, rows, gamma, eps = inputs.arguments
+    return lambda: functional.rms_norm(rows, gamma.shape, gamma, eps)
 
 
-def _pre_norm(inputs: Inputs) -> Call:
-    _, op, rows, residual, row, outs, _, _ = inputs
-    return lambda: op.pre_layer_norm(*outs, rows, residual, row, row, EPS)
-
-
-def _torch_pre_norm(inputs: Inputs) -> Call:
+def _compiled_rms(inputs: Prepared) -> Call:
     from torch.nn import functional
 
-    return lambda: functional.layer_norm(inputs.rows + inputs.residual, (CHANNELS,), inputs.row, inputs.row, EPS)
+    out, rows, gamma, eps = inputs.arguments
 
-
-def _gelu(inputs: Inputs) -> Call:
-    return lambda: inputs.op.bias_activation(inputs.rows, inputs.row, 0)
-
-
-def _torch_gelu(inputs: Inputs) -> Call:
-    from torch.nn import functional
-
-    return lambda: functional.gelu(inputs.rows + inputs.row, approximate="tanh")
-
-
-def _silu(inputs: Inputs) -> Call:
-    return lambda: inputs.op.bias_activation(inputs.rows, inputs.row, 2)
-
-
-def _torch_silu(inputs: Inputs) -> Call:
-    from torch.nn import functional
-
-    return lambda: inputs.rows.copy_(functional.silu(inputs.rows + inputs.row))
-
-
-def _compiled_silu(inputs: Inputs) -> Call:
-    from torch.nn import functional
-
-    def silu(rows: Tensor, row: Tensor) -> Tensor:
-        return rows.copy_(functional.silu(rows + row))
-
-    call = compiled(inputs.place, silu)
-    return lambda: call(inputs.rows, inputs.row)
-
-
-def _compiled_rms(inputs: Inputs) -> Call:
-    from torch.nn import functional
-
-    def rms(out: Tensor, rows: Tensor, row: Tensor) -> Tensor:
-        return out.copy_(functional.rms_norm(rows, row.shape, row, EPS))
+    def rms(out: Tensor, rows: Tensor, gamma: Tensor) -> Tensor:
+        return out.copy_(functional.rms_norm(rows, gamma.shape, gamma, eps))
 
     call = compiled(inputs.place, rms)
-    return lambda: call(inputs.outs[0], inputs.rows, inputs.row)
+    return lambda: call(out, rows, gamma)
 
 
-def _gated(inputs: Inputs) -> Call:
-    return lambda: inputs.op.gated_activation(inputs.half, inputs.rows, inputs.row, 5)
-
-
-def _torch_gated(inputs: Inputs) -> Call:
+def _torch_pre_norm(inputs: Prepared) -> Call:
     from torch.nn import functional
 
-    def gated() -> Tensor:
-        total = inputs.rows + inputs.row
-        return functional.silu(total[..., ::2]) * total[..., 1::2]
-
-    return gated
+    _sum, _out, rows, residual, gamma, beta, eps = inputs.arguments
+    return lambda: functional.layer_norm(rows + residual, gamma.shape, gamma, beta, eps)
 
 
-def _deepspeed(inputs: Inputs) -> Call:
+def _torch_gate(inputs: Prepared) -> Call:
+    _out, rows, bias, _number = inputs.arguments
+    activation = _activation(SILU)
+
+    def gate() -> Tensor:
+        total = rows + bias
+        return activation(total[..., ::2]) * total[..., 1::2]
+
+    return gate
+
+
+def _deepspeed(_inputs: Prepared) -> Call:
     raise MissingError("its inference ops need a GPU")
 
 
-def _case(
-    name: str, function: str, ours: Callable[[Inputs], Call], torchs: Callable[[Inputs], Call], goal: float = GOAL
-) -> Case:
-    return Case(
-        name,
-        ROWS,
-        partial(_setup, function, CHANNELS),
-        {OURS: ours, TORCH: torchs, DEEPSPEED: _deepspeed, COPY: lambda inputs: copy_of(inputs.amount)},
-        (COPY,),
-        partial(amount, function, CHANNELS),
-        size_unit="rows",
-        dtypes=("float32", "bfloat16"),
-        goals={"reference": {ROWS[-1]: goal}} if goal else {},
-    )
-
-
-def _odd_case(
+def _compared(
     name: str,
     function: str,
-    calls: tuple[Callable[[Inputs], Call], Callable[[Inputs], Call], Callable[[Inputs], Call]],
-    goals: dict[str, float],
+    inputs: Callable[[Place], Any],
+    reference: Callable[..., Any],
+    rows: int,
+    outputs: tuple[str, ...] = (),
+    **timed: Any,
 ) -> Case:
-    """Returns a case of rows that are no whole lines of the caches."""
+    """Returns a case whose first `rows` arguments are computed row by row."""
     return Case(
-        f"{name}, {ODD} channels",
-        ROWS[1:],
-        partial(_setup, function, ODD),
-        {
-            OURS: calls[0],
-            TORCH: calls[1],
-            COMPILED: calls[2],
-            DEEPSPEED: _deepspeed,
-            COPY: lambda inputs: copy_of(inputs.amount),
-        },
-        (COPY,),
-        partial(amount, function, ODD),
-        size_unit="rows",
-        dtypes=("float32", "bfloat16"),
-        quick=(),
-        goals=goals,
+        name,
+        inputs,
+        function,
+        reference=reference,
+        dtypes=("float32", "bfloat16", "float16"),
+        shapes=SHAPES,
+        outputs=outputs,
+        refused_dtypes=("int64", "float64"),
+        strided=False,
+        promises=(*ORDINARY, Promise.BATCH),
+        batch=dict.fromkeys(range(rows), 0),
+        **timed,
     )
 
 
+def _timed(
+    function: str, channels: int, sizes: tuple[int, ...], rivals: dict[str, Any], **others: Any
+) -> dict[str, Any]:
+    return {
+        "sizes": sizes,
+        "shape": lambda size: (size, channels),
+        "size_unit": "rows",
+        "timed_dtypes": ("float32", "bfloat16"),
+        "rivals": {**rivals, DEEPSPEED: _deepspeed, COPY: copied},
+        "baseline": (COPY,),
+        "amount": partial(amount, function, channels),
+        **others,
+    }
+
+
+def _odd(function: str, rivals: dict[str, Any], goals: dict[str, float]) -> dict[str, Any]:
+    """Returns what is timed of rows that are no whole lines of the caches."""
+    return _timed(function, ODD, ROWS[1:], rivals, quick=(), goals=goals)
+
+
+GOALS = {"reference": {ROWS[-1]: GOAL}}
+RMS_NORM = ("rms_norm", partial(_inputs, 1, 1, 1, EPS))
 INFERENCE_CORE = (
-    _case("RMS norm", "rms_norm", _rms, _torch_rms),
-    _case("layer norm of a sum", "pre_layer_norm", _pre_norm, _torch_pre_norm),
-    _case("bias and GELU", "bias_activation", _gelu, _torch_gelu, 0.0),
-    _case("bias and SwiGLU", "gated_activation", _gated, _torch_gated, 0.0),
-    _odd_case("bias and SiLU", "bias_activation", (_silu, _torch_silu, _compiled_silu), {COMPILED: 1.1}),
-    _odd_case("RMS norm", "rms_norm", (_rms, _torch_rms, _compiled_rms), {}),
+    _compared(
+        "RMS norm",
+        *RMS_NORM,
+        _rms_norm,
+        2,
+        ("norm_output",),
+        **_timed("rms_norm", CHANNELS, ROWS, {TORCH: _torch_rms}, goals=GOALS),
+    ),
+    _compared(
+        "layer norm of a sum",
+        "pre_layer_norm",
+        partial(_inputs, 2, 2, 2, EPS),
+        _pre_layer_norm,
+        4,
+        ("res_output", "norm_output"),
+        **_timed("pre_layer_norm", CHANNELS, ROWS, {TORCH: _torch_pre_norm}, goals=GOALS),
+    ),
+    _compared(
+        "bias and GELU",
+        "bias_activation",
+        partial(_inputs, 0, 1, 1, GELU),
+        _activated,
+        1,
+        **_timed("bias_activation", CHANNELS, ROWS, {TORCH: _torch_activation}),
+    ),
+    _compared(
+        "bias and SwiGLU",
+        "gated_activation",
+        partial(_inputs_of_a_gate, GATED[SILU]),
+        _gated,
+        2,
+        ("output",),
+        **_timed("gated_activation", CHANNELS, ROWS, {TORCH: _torch_gate}),
+    ),
+    _compared(
+        f"bias and SiLU, {ODD} channels",
+        "bias_activation",
+        partial(_inputs, 0, 1, 1, SILU),
+        _activated,
+        1,
+        **_odd("bias_activation", {TORCH: _torch_activation, COMPILED: _compiled_activation}, {COMPILED: 1.1}),
+    ),
+    Case(
+        f"RMS norm, {ODD} channels",
+        RMS_NORM[1],
+        RMS_NORM[0],
+        **_odd("rms_norm", {TORCH: _torch_rms, COMPILED: _compiled_rms}, {}),
+    ),
+    _compared("layer norm", "layer_norm", partial(_inputs, 1, 1, 2, EPS), _layer_norm, 2, ("output",), accuracy=4.0),
+    _compared(
+        "layer norm of a sum alone", "post_layer_norm", partial(_inputs, 1, 2, 2, EPS), _post_layer_norm, 3, ("output",)
+    ),
+    _compared(
+        "RMS norm of a sum",
+        "rms_pre_norm",
+        partial(_inputs, 2, 2, 1, EPS),
+        _rms_pre_norm,
+        4,
+        ("norm_output", "residual_output"),
+    ),
+    *(
+        _compared(f"bias and {name}", "bias_activation", partial(_inputs, 0, 1, 1, number), _activated, 1)
+        for name, number in (("ReLU", RELU), ("no activation", NONE))
+    ),
+    *(
+        _compared(
+            f"bias and gated {name}",
+            "gated_activation",
+            partial(_inputs_of_a_gate, GATED[number]),
+            _gated,
+            2,
+            ("output",),
+        )
+        for name, number in (("GELU", GELU), ("ReLU", RELU))
+    ),
 )
 
 
-def _products(inputs: Inputs) -> Call:
+def _inputs_of_a_product(place: Place) -> tuple[Any, ...]:
+    """Returns rows, weights, and the weight of their norm."""
+    channels = place.shape[-1]
+    return place.draw(*place.shape), place.draw(PRODUCTS, channels, seed=2), place.draw(channels, seed=3)
+
+
+def _products(inputs: Prepared) -> Call:
     import torch
 
-    from opforge.builders.cpu.transformer.inference_core import InferenceBuilder
-
-    op: Any = InferenceBuilder().load()
-    suffix = {torch.float32: "fp32", torch.bfloat16: "bf16"}[inputs.rows.dtype]
-    function, none = getattr(op, f"rms_qkv_gemm_{suffix}"), torch.empty(1)
-    weight = inputs.residual[:PRODUCTS]
-    return lambda: function(inputs.rows, weight, none, inputs.row, EPS, False, True)
+    rows, weight, gamma = inputs.arguments
+    suffix = {torch.float32: "fp32", torch.bfloat16: "bf16"}[rows.dtype]
+    function, none = getattr(inputs.loaded, f"rms_qkv_gemm_{suffix}"), torch.empty(1)
+    return lambda: function(rows, weight, none, gamma, EPS, False, True)
 
 
-def _torch_products(inputs: Inputs) -> Call:
+def _torch_products(inputs: Prepared) -> Call:
     from torch.nn import functional
 
-    weight = inputs.residual[:PRODUCTS].t()
-    return lambda: functional.rms_norm(inputs.rows, inputs.row.shape, inputs.row, EPS) @ weight
+    rows, weight, gamma = inputs.arguments
+    return lambda: functional.rms_norm(rows, gamma.shape, gamma, EPS) @ weight.t()
+
+
+def _chosen(place: Place) -> tuple[Any, ...]:
+    """Returns which tokens each of two slots of three experts takes, and the tokens."""
+    tokens, channels = place.shape
+    return place.draw(tokens, 3, 2), place.draw(tokens, channels, seed=2)
+
+
+def _tokens_of_experts(chosen: Tensor, tokens: Tensor) -> Tensor:
+    import torch
+
+    return torch.einsum("sec,sm->ecm", chosen, tokens)
+
+
+def _relu(rows: Tensor, bias: Tensor) -> Tensor:
+    return _activated(rows, bias, RELU)
 
 
 INFERENCE = (
     Case(
         "product of an RMS norm",
-        (64, 256),
-        partial(_setup, "rms_norm", CHANNELS),
-        {OURS: _products, TORCH: _torch_products, DEEPSPEED: _deepspeed},
-        (TORCH,),
-        lambda size, itemsize: size,
-        TIME,
-        "rows",
+        _inputs_of_a_product,
+        sizes=(64, 256),
+        shape=lambda size: (size, CHANNELS),
+        size_unit="rows",
         dtypes=("float32", "bfloat16"),
+        ours=_products,
+        rivals={TORCH: _torch_products, DEEPSPEED: _deepspeed},
+        baseline=(TORCH,),
+        amount=lambda size, itemsize: size,
+        operations=lambda size: 2.0 * size * CHANNELS * PRODUCTS,
+        unit=TIME,
         quick=(64,),
+    ),
+    Case(
+        "bias and ReLU, by DeepSpeed's name",
+        lambda place: (place.draw(*place.shape), place.draw(place.shape[-1], seed=2)),
+        lambda loaded: lambda rows, bias: loaded.bias_relu_fp32(rows.clone(), bias),  # it works in place
+        reference=_relu,
+        shapes=((1, 1), (3, 15), (5, 1025)),
+        strided=False,
+    ),
+    Case(
+        "tokens of experts",
+        _chosen,
+        "einsum_sec_sm_ecm_fp32",
+        reference=_tokens_of_experts,
+        shapes=((1, 1), (7, 33)),
+        tolerance=1e-5,
+        refused_dtypes=(),
+        promises=(Promise.REPEATS, Promise.NAN, Promise.ACCURACY),  # torch's product depends on threads and addresses
     ),
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import ORDINARY, OURS, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.form import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
@@ -300,7 +300,10 @@ def _lamb_expected(_noop: Tensor, *lists: Any, **keywords: Any) -> Any:
 
 LAMB_STEP = {
     **{name: value for name, value in ADAM_STEP.items() if name not in ("adamw_mode", "maximize")},
-    **{"max_coeff": 10.0, "min_coeff": 0.01, "eps_inside_sqrt": False, "scale": 1.0},
+    "max_coeff": 10.0,
+    "min_coeff": 0.01,
+    "eps_inside_sqrt": False,
+    "scale": 1.0,
 }
 FUSED_LAMB = tuple(
     replace(case, reference=_lamb_expected, tolerance=1e-5) if case.reference else case

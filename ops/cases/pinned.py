@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
+from opforge.ops.cases.form import Call, Case, MissingError, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH, deepspeed
 
 FILL = "fill"
@@ -23,39 +24,60 @@ def _handle_call(place: Place, handle: object) -> Call:
     return call
 
 
-def _ours(place: Place) -> Call:
-    from opforge.builders.cpu.pin_memory import PinMemoryBuilder
-
-    return _handle_call(place, PinMemoryBuilder().load().pin_handle())
+def _ours(inputs: Prepared) -> Call:
+    return _handle_call(inputs.place, inputs.loaded.pin_handle())
 
 
-def _torch(place: Place) -> Call:
+def _torch(inputs: Prepared) -> Call:
     import torch
 
     if not torch.accelerator.is_available():
         raise MissingError("it needs a GPU to lock memory")
-    return lambda: torch.zeros(place.size, dtype=torch.uint8, pin_memory=True)
+    return lambda: torch.zeros(inputs.place.size, dtype=torch.uint8, pin_memory=True)
 
 
-def _deepspeed(place: Place) -> Call:
-    builders = deepspeed(place, "deepspeed.ops.op_builder", "PinMemoryBuilder")
-    return _handle_call(place, builders.PinMemoryBuilder().load().pin_handle())
+def _deepspeed(inputs: Prepared) -> Call:
+    builders = deepspeed(inputs.place, "deepspeed.ops.op_builder", "PinMemoryBuilder")
+    return _handle_call(inputs.place, builders.PinMemoryBuilder().load().pin_handle())
 
 
-def _fill(place: Place) -> Call:
+def _fill(inputs: Prepared) -> Call:
     """Returns what no allocation of so many zeros can do without: their writing, here to memory that is mapped."""
-    memory = ctypes.create_string_buffer(place.size)
-    return lambda: ctypes.memset(memory, 0, place.size)
+    size = inputs.place.size
+    memory = ctypes.create_string_buffer(size)
+    return lambda: ctypes.memset(memory, 0, size)
+
+
+def locked() -> int:
+    """Returns how many bytes the kernel has locked for this process."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmLck:"))
+
+
+def _is_locked(loaded: Any, _device: str) -> None:
+    import torch
+
+    handle, before = loaded.pin_handle(), locked()
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        tensor = handle.new_cpu_locked_tensor(5000, torch.empty(0, dtype=dtype))
+        assert tensor.dtype == dtype and tensor.shape == (5000,), f"{tensor.dtype} {tuple(tensor.shape)}"
+        assert not tensor.any() and handle.is_pinned(tensor), f"{dtype}: the memory is not zero, or not locked"
+        kernels = locked() - before
+        assert kernels >= tensor.nbytes, f"the kernel has locked {kernels} bytes, expected {tensor.nbytes}"
+        assert handle.free_cpu_locked_tensor(tensor), "the memory is not the handle's"
+    assert locked() == before, f"{locked() - before} bytes are still locked"
 
 
 PIN_MEMORY = (
     Case(
         "allocate and free",
-        SIZES,
-        lambda place: place,
-        {OURS: _ours, TORCH: _torch, DEEPSPEED: _deepspeed, FILL: _fill},
-        (FILL,),
-        lambda size, itemsize: size,
+        lambda place: (),
+        checks={"memory is zero, and locked until it is freed": _is_locked},
+        sizes=SIZES,
+        ours=_ours,
+        rivals={TORCH: _torch, DEEPSPEED: _deepspeed, FILL: _fill},
+        baseline=(FILL,),
+        amount=lambda size, itemsize: size,
         size_unit="bytes",
         dtypes=("uint8",),
         quick=(1 << 24,),

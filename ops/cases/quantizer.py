@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place
-from opforge.ops.cases.memory import COPY, copy_of
+from opforge.ops.cases.form import Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, compiled
 
 if TYPE_CHECKING:
@@ -17,23 +17,12 @@ GROUP = 512
 WAYS = 8
 """Tensors that are added up."""
 SIZES = (1 << 18, 1 << 20, 1 << 22, 1 << 24)
+TUNED_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+SHAPES = ((1, 8), (3, 64), (5, 512), (2, 1026))
+"""Groups, and the values of each."""
 OPERATORS = "torch operators"
-
-
-class Inputs(NamedTuple):
-    """Values, their codes and params, with the op."""
-
-    place: Place
-    op: Any
-    bits: int
-    values: Tensor
-    codes: Tensor
-    params: Tensor
-
-    @property
-    def groups(self) -> int:
-        """The number of groups."""
-        return self.values.numel() // GROUP
+PROMISES = (Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.BATCH)
+"""A code of NaN, or of an infinite group, is no number that a reference could say."""
 
 
 def amount(bits: int, size: int, itemsize: int) -> int:
@@ -41,47 +30,89 @@ def amount(bits: int, size: int, itemsize: int) -> int:
     return size * itemsize + size * bits // 8 + 4 * (size // GROUP)
 
 
-def _inputs(bits: int, place: Place) -> Inputs:
+def _memory(bits: int, place: Place) -> tuple[Tensor, Tensor]:
+    """Returns memory for the codes of groups, and for their scales."""
     import torch
 
-    from opforge.accelerator.registry import accelerator_named
-
-    op: Any = accelerator_named(place.device).create_op_builder("QuantizerBuilder")
-    op = op.load()
-    random = torch.Generator(place.device).manual_seed(0)
-    values = torch.empty(place.size, device=place.device).normal_(generator=random).to(place.torch_dtype())
-    codes, params = op.quantize(values, place.size // GROUP, bits, op.Symmetric)
-    return Inputs(place, op, bits, values, codes, params)
+    groups, size = place.shape
+    codes = torch.zeros(groups, size * bits // 8, dtype=torch.int8, device=place.device)
+    return codes, torch.zeros(groups, 1, device=place.device)
 
 
-def _quantize(inputs: Inputs) -> Call:
-    op, codes, params, values = inputs.op, inputs.codes, inputs.params, inputs.values
-    return lambda: op.quantize_(codes, params, values, inputs.groups, inputs.bits, True)
+def _to_quantize(bits: int, place: Place) -> tuple[Any, ...]:
+    return *_memory(bits, place), place.draw(*place.shape), place.shape[0], bits, True
 
 
-def _dequantize(inputs: Inputs) -> Call:
+def _codes(bits: int, place: Place, ways: int = 1) -> tuple[Tensor, Tensor]:
+    """Returns codes of groups, any bytes, and scales."""
     import torch
 
-    op, out = inputs.op, torch.empty_like(inputs.values)
-    return lambda: op.dequantize_(out, inputs.codes, inputs.params, inputs.groups, inputs.bits, True)
+    codes, params = (torch.cat([tensor] * ways) for tensor in _memory(bits, place))
+    random = torch.Generator().manual_seed(0)
+    drawn = torch.randint(-128, 128, codes.shape, generator=random).to(torch.int8)
+    return drawn.to(place.device), torch.rand(params.shape, generator=random).to(place.device)
 
 
-def _levels(bits: int) -> int:
-    return 1 << (bits - 1)
+def _to_dequantize(bits: int, place: Place) -> tuple[Any, ...]:
+    import torch
+
+    out = torch.zeros(place.shape, dtype=place.torch_dtype(), device=place.device)
+    return out, *_codes(bits, place), place.shape[0], bits, True
+
+
+def _to_sum(bits: int, place: Place) -> tuple[Any, ...]:
+    groups = place.shape[0]
+    return *_memory(bits, place), *_codes(bits, place, WAYS), WAYS * groups, groups, bits, True, WAYS
 
 
 def _split(codes: Tensor, bits: int) -> Tensor:
     """Returns codes of 8 bits in rows of a group."""
     import torch
 
-    if bits == 8:
-        return codes.view(-1, GROUP)
-    pairs = codes.view(-1, GROUP // 2)
-    return torch.stack((pairs >> 4, pairs << 4 >> 4), -1).view(-1, GROUP)
+    return codes if bits == 8 else torch.stack((codes >> 4, codes << 4 >> 4), -1).flatten(-2)
+
+
+def _rule(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Returns the codes of groups, one in each byte, and their scales, by the rule."""
+    import torch
+
+    from opforge.ops import reference
+
+    codes, scales, _offsets = reference.quantize(values, bits, True)
+    return codes.to(torch.int8), scales
+
+
+def _quantized(_codes: Tensor, _params: Tensor, values: Tensor, _groups: int, bits: int, _symmetric: bool) -> Any:
+    return _rule(values, bits)
+
+
+def _dequantized(_out: Tensor, codes: Tensor, params: Tensor, _groups: int, bits: int, _symmetric: bool) -> Tensor:
+    return _split(codes, bits).to(params.dtype) * params
+
+
+def _summed(_out: Tensor, _params: Tensor, codes: Tensor, scales: Tensor, *numbers: Any) -> Any:
+    _in_groups, groups, bits, _symmetric, ways = numbers
+    values = _split(codes, bits).to(scales.dtype) * scales
+    return _rule(values.view(ways, groups, -1).sum(0), bits)
+
+
+def _with_split_codes(function: str, loaded: Any) -> Callable[..., Any]:
+    """Returns a function of the op which writes codes of 4 bits, that returns them one in each byte, and the scales."""
+
+    def call(codes: Tensor, params: Tensor, *rest: Any) -> Any:
+        codes, params = codes.clone(), params.clone()
+        getattr(loaded, function)(codes, params, *rest)
+        return _split(codes, 4), params
+
+    return call
+
+
+def _levels(bits: int) -> int:
+    return 1 << (bits - 1)
 
 
 def _to_codes(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Returns the codes of rows of a group, and their scales."""
+    """Returns the codes of rows of a group, and their scales, as one writes them in torch."""
     import torch
 
     scales = values.abs().amax(1, keepdim=True).float() / (_levels(bits) - 1)
@@ -89,31 +120,19 @@ def _to_codes(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return (codes if bits == 8 else codes[:, 0::2] << 4 | codes[:, 1::2] & 15), scales
 
 
-def _operators(back: bool, compiles: bool, inputs: Inputs) -> Call:
-    """Returns the same rule by torch's operators: one pass over the memory for each, or compiled."""
-    bits, dtype, params = inputs.bits, inputs.values.dtype, inputs.params
-    values, codes = inputs.values.view(-1, GROUP), inputs.codes
-
-    def quantize(values: Tensor) -> tuple[Tensor, Tensor]:
-        return _to_codes(values, bits)
-
-    def dequantize(codes: Tensor, params: Tensor) -> Tensor:
-        return (_split(codes, bits).float() * params).to(dtype)
-
-    call: Any = dequantize if back else quantize
-    if compiles:
-        call = compiled(inputs.place, call)
-    return (lambda: call(codes, params)) if back else (lambda: call(values))
+def _operators(function: Callable[..., Any], first: int, last: int, compiles: bool, inputs: Prepared) -> Call:
+    """Returns a function of some arguments by torch's operators: one pass over the memory for each, or compiled."""
+    call = compiled(inputs.place, function) if compiles else function
+    return partial(call, *inputs.arguments[first:last])
 
 
-class Sums(NamedTuple):
-    """Codes of WAYS tensors, with the op."""
+def _torch_dequantize(bits: int, codes: Tensor, params: Tensor) -> Tensor:
+    return _split(codes, bits).float() * params
 
-    place: Place
-    op: Any
-    bits: int
-    codes: Tensor
-    params: Tensor
+
+def _torch_sum(bits: int, codes: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
+    values = _split(codes, bits).float() * params
+    return _to_codes(values.view(WAYS, -1, values.shape[1]).sum(0), bits)
 
 
 def sums_amount(bits: int, size: int, itemsize: int) -> float:
@@ -121,97 +140,94 @@ def sums_amount(bits: int, size: int, itemsize: int) -> float:
     return (WAYS + 1) * (size * bits / 8 + 4 * (size / GROUP))
 
 
-def _sums(bits: int, place: Place) -> Sums:
-    import torch
-
-    inputs = _inputs(bits, place)
-    count = place.size * bits // 8
-    codes = torch.randint(-128, 128, (WAYS * count,), generator=torch.Generator().manual_seed(0)).to(torch.int8)
-    params = torch.rand(WAYS * (place.size // GROUP), generator=torch.Generator().manual_seed(1))
-    return Sums(place, inputs.op, bits, codes.to(place.device), params.to(place.device))
-
-
-def _reduce(inputs: Sums) -> Call:
-    import torch
-
-    groups = inputs.params.numel() // WAYS
-    out, params = (
-        torch.empty_like(inputs.codes[: inputs.codes.numel() // WAYS]),
-        torch.empty_like(inputs.params[:groups]),
-    )
-    arguments = (inputs.codes, inputs.params, WAYS * groups, groups, inputs.bits, True, WAYS)
-    return lambda: inputs.op.quantized_reduction_(out, params, *arguments)
-
-
-def _reduce_operators(compiles: bool, inputs: Sums) -> Call:
-    bits = inputs.bits
-
-    def reduce(codes: Tensor, params: Tensor) -> tuple[Tensor, Tensor]:
-        values = _split(codes, bits).float() * params[:, None]
-        return _to_codes(values.view(WAYS, -1, GROUP).sum(0), bits)
-
-    call = compiled(inputs.place, reduce) if compiles else reduce
-    return lambda: call(inputs.codes, inputs.params)
-
-
-def _deepspeed(inputs: Any) -> Call:
+def _deepspeed(_inputs: Prepared) -> Call:
     raise MissingError("its quantizer needs a GPU, and is not measured there yet")
 
 
-def _case(name: str, bits: int, ours: Callable[[Inputs], Call]) -> Case:
+def _ours(function: str, inputs: Prepared) -> Call:
+    return partial(getattr(inputs.loaded, function), *inputs.arguments)
+
+
+def _case(
+    name: str,
+    function: str,
+    bits: int,
+    inputs: Callable[[int, Place], Any],
+    reference: Callable[..., Any],
+    operators: tuple[Callable[..., Any], int, int],
+    **others: Any,
+) -> Case:
+    """Returns a case. `operators` is a function for the rivals, and the first and last of the arguments that it gets."""
+    splits = bits == 4 and function != "dequantize_"
     return Case(
         f"{name}, {bits} bits",
-        SIZES,
-        partial(_inputs, bits),
-        {
-            OURS: ours,
-            OPERATORS: partial(_operators, name == "dequantize", False),
-            COMPILED: partial(_operators, name == "dequantize", True),
+        partial(inputs, bits),
+        partial(_with_split_codes, function) if splits else function,
+        reference=reference,
+        shapes=SHAPES,
+        strided=False,
+        shape=lambda size: (size // GROUP, GROUP),
+        ours=partial(_ours, function),
+        rivals={
+            OPERATORS: partial(_operators, *operators, False),
+            COMPILED: partial(_operators, *operators, True),
             DEEPSPEED: _deepspeed,
-            COPY: lambda inputs: copy_of(
-                amount(bits, inputs.values.numel(), inputs.values.itemsize), inputs.values.device.type
-            ),
+            COPY: copied,
         },
-        (COPY,),
-        partial(amount, bits),
+        baseline=(COPY,),
         size_unit="values",
-        dtypes=("float32", "bfloat16"),
-        quick=(1 << 22,),
-        goals={COMPILED: 1.2} if bits == 4 else {},
         devices=("cpu", "cuda"),
+        **others,
+    )
+
+
+def _both_ways(bits: int) -> tuple[Case, ...]:
+    timed: dict[str, Any] = {
+        "dtypes": ("float32", "bfloat16"),
+        "sizes": SIZES,
+        "amount": partial(amount, bits),
+        "quick": (1 << 22,),
+        "goals": {COMPILED: 1.2} if bits == 4 else {},
+        "promises": PROMISES,
+        "batch": {0: 0, 1: 0, 2: 0, 3: None},
+        "tuned": {"float32": TUNED_SIZES, "bfloat16": TUNED_SIZES} if bits == 8 else {},
+    }
+    to_codes = partial(_to_codes, bits=bits), 2, 3
+    back = partial(_torch_dequantize, bits), 1, 3
+    return (
+        # Of a quotient that lies halfway between two codes, float32 may choose the other one.
+        _case("quantize", "quantize_", bits, _to_quantize, _quantized, to_codes, integers=1, tolerance=1e-6, **timed),
+        _case(
+            "dequantize",
+            "dequantize_",
+            bits,
+            _to_dequantize,
+            _dequantized,
+            back,
+            outputs=("out",),
+            refused_dtypes=(),
+            **{**timed, "promises": (*PROMISES, Promise.ACCURACY), "tuned": {}},
+        ),
     )
 
 
 def _sum_case(bits: int) -> Case:
-    def copy(inputs: Sums) -> Call:
-        return copy_of(sums_amount(bits, inputs.place.size, 0), inputs.place.device)
-
-    return Case(
-        f"sum of {WAYS} tensors, {bits} bits",
-        (1 << 18, 1 << 20),
-        partial(_sums, bits),
-        {
-            OURS: _reduce,
-            OPERATORS: partial(_reduce_operators, False),
-            COMPILED: partial(_reduce_operators, True),
-            DEEPSPEED: _deepspeed,
-            COPY: copy,
-        },
-        (COPY,),
-        partial(sums_amount, bits),
-        size_unit="values",
+    return _case(
+        f"sum of {WAYS} tensors",
+        "quantized_reduction_",
+        bits,
+        _to_sum,
+        _summed,
+        (partial(_torch_sum, bits), 2, 4),
+        sizes=(1 << 18, 1 << 20),
+        amount=partial(sums_amount, bits),
         quick=(1 << 18,),
         goals={COMPILED: 1.0},
-        devices=("cpu", "cuda"),
+        integers=1,
+        tolerance=1e-6,
+        refused_dtypes=(),
+        promises=(Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT),
     )
 
 
-QUANTIZER = (
-    *(
-        _case(name, bits, ours)
-        for bits in (8, 4)
-        for name, ours in (("quantize", _quantize), ("dequantize", _dequantize))
-    ),
-    _sum_case(8),
-    _sum_case(4),
-)
+QUANTIZER = (*_both_ways(8), *_both_ways(4), _sum_case(8), _sum_case(4))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
-from opforge.ops.cases.memory import COPY, copy_of
+from opforge.ops.cases.form import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.memory import COPY, copied
+from opforge.ops.cases.pinned import locked
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
 from opforge.ops.cases.traffic import TRAFFIC, decoding, of_experts
 
@@ -21,7 +23,6 @@ SEQUENCES, CHOICES, CHOSEN = 16, 256, 8
 class Sequence(NamedTuple):
     """One sequence, its cache and one more token of it, with the tensors that describe them."""
 
-    op: Any
     cache: Tensor
     q: Tensor
     rows: Tensor
@@ -33,9 +34,6 @@ class Sequence(NamedTuple):
 def _sequence(tokens: int, seen: int, place: Place) -> Sequence:
     import torch
 
-    from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
-
-    op: Any = RaggedOpsBuilder().load()
     random = torch.Generator().manual_seed(0)
     pages = -(-(tokens + seen) // BLOCK)
     order = torch.randperm(pages, generator=random).to(torch.int32)
@@ -45,7 +43,7 @@ def _sequence(tokens: int, seen: int, place: Place) -> Sequence:
     owners = torch.zeros(tokens, dtype=torch.int32)
     pointers = torch.tensor([order.data_ptr()])
     head = torch.tensor([tokens, 1], dtype=torch.int32)
-    return Sequence(op, cache, q, rows, (head, states, owners, pointers), order)
+    return Sequence(cache, q, rows, (head, states, owners, pointers), order)
 
 
 def _decode(place: Place) -> Sequence:
@@ -55,19 +53,18 @@ def _decode(place: Place) -> Sequence:
 class Decoding(NamedTuple):
     """One more token of several sequences, whose keys and values are in pages one after the other."""
 
-    op: Any
     cache: Tensor
     q: Tensor
-    atoms: Tensor
-    kept: tuple[Tensor, ...]
+    head: Tensor
+    states: Tensor
+    pointers: Tensor
+    pages: Tensor
+    """The lists of pages, whose addresses are in `pointers`."""
 
 
 def _decodings(place: Place) -> Decoding:
     import torch
 
-    from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
-
-    op: Any = RaggedOpsBuilder().load()
     random = torch.Generator().manual_seed(0)
     pages = place.size // BLOCK
     cache = torch.randn(SEQUENCES * pages, BLOCK, 2, HEADS, SIZE, generator=random).to(place.torch_dtype())
@@ -75,33 +72,34 @@ def _decodings(place: Place) -> Decoding:
     lists = torch.arange(SEQUENCES * pages, dtype=torch.int32).view(SEQUENCES, pages)
     states = torch.tensor([[i, 1, place.size - 1, 0] for i in range(SEQUENCES)], dtype=torch.int32)
     pointers = torch.tensor([row.data_ptr() for row in lists])
-    atoms, head = torch.zeros(SEQUENCES, 8, dtype=torch.int32), torch.tensor([SEQUENCES] * 2, dtype=torch.int32)
-    op.build_atoms(atoms, head, states, pointers, 128, BLOCK)
-    return Decoding(op, cache, q, atoms, (lists, pointers))
+    head = torch.tensor([SEQUENCES] * 2, dtype=torch.int32)
+    return Decoding(cache, q, head, states, pointers, lists)
 
 
-def _decode_all(inputs: Decoding) -> Call:
+def _decode_all(inputs: Prepared) -> Call:
     import torch
 
-    op, cache, q, atoms = inputs.op, inputs.cache, inputs.q, inputs.atoms
+    op, (cache, q, head, states, pointers, _pages) = inputs.loaded, inputs.arguments
+    atoms = torch.zeros(SEQUENCES, 8, dtype=torch.int32)
+    op.build_atoms(atoms, head, states, pointers, 128, BLOCK)
     out, keys, values = torch.empty_like(q), cache[:, :, 0], cache[:, :, 1]
     return lambda: op.flash_attn_by_atoms(out, q, keys, values, atoms, SIZE**-0.5, True)
 
 
-def _products(inputs: Decoding) -> Call:
+def _products(inputs: Prepared) -> Call:
     """Returns the same by two products, over keys and values that lie together already."""
     import torch
 
-    heads = inputs.cache.view(SEQUENCES, -1, 2, HEADS, SIZE).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
+    own: Decoding = inputs.arguments
+    heads = own.cache.view(SEQUENCES, -1, 2, HEADS, SIZE).permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
     keys, values = heads.unbind(0)
-    queries = inputs.q.view(SEQUENCES * HEADS, GROUP, SIZE)
+    queries = own.q.view(SEQUENCES * HEADS, GROUP, SIZE)
     return lambda: torch.bmm((torch.bmm(queries, keys.transpose(1, 2)) * SIZE**-0.5).softmax(-1), values)
 
 
 class Choice(NamedTuple):
     """Logits of tokens, and memory for what is chosen."""
 
-    op: Any
     counts: Tensor
     outs: tuple[Tensor, ...]
     logits: Tensor
@@ -111,17 +109,14 @@ class Choice(NamedTuple):
 def _choices(place: Place) -> Choice:
     import torch
 
-    from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
-
-    op: Any = RaggedOpsBuilder().load()
     logits = torch.randn(place.size, CHOICES, generator=torch.Generator().manual_seed(0)).to(place.torch_dtype())
     outs = tuple(torch.zeros(place.size, CHOSEN, dtype=dtype) for dtype in (torch.float32, torch.int32, torch.int32))
     head = torch.tensor([place.size, 1], dtype=torch.int32)
-    return Choice(op, torch.zeros(CHOICES, dtype=torch.int32), outs, logits, head)
+    return Choice(torch.zeros(CHOICES, dtype=torch.int32), outs, logits, head)
 
 
-def _choose(inputs: Choice) -> Call:
-    op, counts, outs, logits, head = inputs
+def _choose(inputs: Prepared) -> Call:
+    op, (counts, outs, logits, head) = inputs.loaded, inputs.arguments
 
     def choose() -> None:
         counts.zero_()
@@ -130,8 +125,8 @@ def _choose(inputs: Choice) -> Call:
     return choose
 
 
-def _torch_choose(inputs: Choice) -> Call:
-    return lambda: inputs.logits.float().softmax(-1).topk(CHOSEN, -1)
+def _torch_choose(inputs: Prepared) -> Call:
+    return lambda: inputs.arguments.logits.float().softmax(-1).topk(CHOSEN, -1)
 
 
 def _copied(place: Place) -> Sequence:
@@ -148,38 +143,40 @@ def copy_amount(size: int, itemsize: int) -> float:
     return TRAFFIC["linear_kv_copy"].amount(size * HEADS * SIZE, itemsize)
 
 
-def _attend(inputs: Sequence) -> Call:
+def _attend(inputs: Prepared) -> Call:
     import torch
 
-    op, cache, q, described = inputs.op, inputs.cache, inputs.q, inputs.described
+    op, (cache, q, _rows, described, _kept) = inputs.loaded, inputs.arguments
     atoms, out = torch.zeros(1, 8, dtype=torch.int32), torch.empty_like(q)
     op.build_atoms(atoms, described[0], described[1], described[3], 128, BLOCK)
     keys, values = cache[:, :, 0], cache[:, :, 1]
     # The list of pages, whose address is in the atoms, must live as long as the call.
-    return lambda: inputs.op.flash_attn_by_atoms(out, q, keys, values, atoms, SIZE**-0.5, True)
+    return lambda: inputs.loaded.flash_attn_by_atoms(out, q, keys, values, atoms, SIZE**-0.5, True)
 
 
-def _torch_attend(inputs: Sequence) -> Call:
+def _torch_attend(inputs: Prepared) -> Call:
     """Returns attention by torch over keys and values that lie together already."""
     from torch.nn import functional
 
-    keys, values = inputs.cache.flatten(0, 1).permute(1, 2, 0, 3).contiguous()[:, None].unbind(0)
-    query = inputs.q.view(1, HEADS * GROUP, 1, SIZE)
+    own: Sequence = inputs.arguments
+    keys, values = own.cache.flatten(0, 1).permute(1, 2, 0, 3).contiguous()[:, None].unbind(0)
+    query = own.q.view(1, HEADS * GROUP, 1, SIZE)
     return lambda: functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
 
-def _fill(inputs: Sequence) -> Call:
-    cache, q, rows = inputs.cache, inputs.q, inputs.rows
-    return lambda: inputs.op.linear_kv_copy(cache, q, rows, rows, *inputs.described)
+def _fill(inputs: Prepared) -> Call:
+    cache, q, rows, described, _kept = inputs.arguments
+    return lambda: inputs.loaded.linear_kv_copy(cache, q, rows, rows, *described)
 
 
-def _torch_fill(inputs: Sequence) -> Call:
+def _torch_fill(inputs: Prepared) -> Call:
     """Returns the same by torch, for pages whose order is known to Python."""
     import torch
 
-    rows = inputs.rows.view(-1, HEADS, SIZE)
-    places = (inputs.kept.long()[:, None] * BLOCK + torch.arange(BLOCK)).flatten()[: rows.shape[0]]
-    flat = inputs.cache.flatten(0, 1)
+    own: Sequence = inputs.arguments
+    rows = own.rows.view(-1, HEADS, SIZE)
+    places = (own.kept.long()[:, None] * BLOCK + torch.arange(BLOCK)).flatten()[: rows.shape[0]]
+    flat = own.cache.flatten(0, 1)
 
     def fill() -> None:
         flat[:, 0].index_copy_(0, places, rows)
@@ -188,29 +185,23 @@ def _torch_fill(inputs: Sequence) -> Call:
     return fill
 
 
-class Tokens(NamedTuple):
-    """Rows of experts, with the scores and rows of each token."""
-
-    op: Any
-    out: Tensor
-    rows: Tensor
-    scores: Tensor
-    slots: Tensor
-    counts: Tensor
-
-
-def _tokens(place: Place) -> Tokens:
+def _tokens(place: Place) -> tuple[Any, ...]:
+    """Returns memory for tokens, the rows of two experts for each, their scores, their places, and counts."""
     import torch
 
-    from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
+    tokens, width = place.shape
+    random = torch.Generator().manual_seed(3)
+    slots = torch.randperm(tokens * TOP, generator=random).to(torch.int32).view(-1, TOP).to(place.device)
+    rows = place.draw(tokens * TOP, width)
+    scores = place.draw(tokens, TOP, seed=2, dtype=torch.float32).abs() + 0.1
+    counts = torch.ones(EXPERTS, dtype=torch.int32, device=place.device)
+    return torch.zeros_like(rows[:tokens]), rows, scores, slots, counts, True
 
-    op: Any = RaggedOpsBuilder().load()
-    random = torch.Generator().manual_seed(0)
-    rows = torch.randn(place.size * TOP, WIDTH, generator=random).to(place.torch_dtype())
-    slots = torch.randperm(place.size * TOP, generator=random).to(torch.int32).view(-1, TOP)
-    scores = torch.rand(place.size, TOP, generator=random)
-    counts = torch.zeros(EXPERTS, dtype=torch.int32)
-    return Tokens(op, torch.empty_like(rows[: place.size]), rows, scores, slots, counts)
+
+def _of_experts(_out: Tensor, rows: Tensor, scores: Tensor, slots: Tensor, counts: Tensor, _normalized: bool) -> Any:
+    """Returns the sums, and the counts, which are cleared for the next call."""
+    shares = scores / scores.sum(1, keepdim=True)
+    return (rows[slots.long()] * shares[..., None]).sum(1), counts * 0
 
 
 def gather_amount(size: int, itemsize: int) -> float:
@@ -218,16 +209,13 @@ def gather_amount(size: int, itemsize: int) -> float:
     return of_experts(TOP).amount(size * WIDTH, itemsize)
 
 
-def _gather(inputs: Tokens) -> Call:
-    return lambda: inputs.op.moe_gather(*inputs[1:], True)
-
-
-def _torch_gather(inputs: Tokens) -> Call:
-    slots = inputs.slots.long()
+def _torch_gather(inputs: Prepared) -> Call:
+    _out, rows, scores, slots, *_rest = inputs.arguments
+    numbers = slots.long()
 
     def gather() -> Tensor:
-        scores = (inputs.scores / inputs.scores.sum(1, keepdim=True)).to(inputs.rows.dtype)
-        return (inputs.rows[slots] * scores[..., None]).sum(1)
+        shares = (scores / scores.sum(1, keepdim=True)).to(rows.dtype)
+        return (rows[numbers] * shares[..., None]).sum(1)
 
     return gather
 
@@ -238,58 +226,71 @@ def _deepspeed(inputs: Any) -> Call:
 
 def _case(
     name: str,
-    setup: Callable[[Place], Any],
-    calls: tuple[Callable[[Any], Call], Callable[[Any], Call]],
+    inputs: Callable[[Place], Any],
+    torchs: Callable[[Prepared], Call],
     amount: Callable[[int, int], float],
-    sizes: tuple[int, ...],
-    bytes_of: Callable[[Any], float],
+    **others: Any,
 ) -> Case:
     return Case(
         name,
-        sizes,
-        setup,
-        {OURS: calls[0], TORCH: calls[1], DEEPSPEED: _deepspeed, COPY: lambda inputs: copy_of(bytes_of(inputs))},
-        (COPY,),
-        amount,
+        inputs,
+        sizes=(256, 4096),
+        rivals={TORCH: torchs, DEEPSPEED: _deepspeed, COPY: copied},
+        baseline=(COPY,),
+        amount=amount,
         size_unit="tokens",
         dtypes=("float32", "bfloat16"),
+        **others,
     )
 
 
-def _bytes_of_pages(inputs: Sequence) -> float:
-    return decode_amount(int(inputs.described[1][0, 1:3].sum()), inputs.q.itemsize)
+def _check(name: str, loaded: Any, device: str) -> None:
+    """Runs a check of batches, whose module imports torch."""
+    from opforge.ops.cases import ragged_batches
+
+    getattr(ragged_batches, name)(loaded, device)
 
 
 RAGGED_OPS = (
-    _case("attention of one query", _decode, (_attend, _torch_attend), decode_amount, (256, 4096), _bytes_of_pages),
+    _case(
+        "attention of one query",
+        _decode,
+        _torch_attend,
+        decode_amount,
+        ours=_attend,
+        checks={"attention over pages agrees with float64": partial(_check, "attends_over_pages")},
+    ),
     _case(
         "keys and values to pages",
         _copied,
-        (_fill, _torch_fill),
+        _torch_fill,
         copy_amount,
-        (256, 4096),
-        lambda inputs: copy_amount(inputs.rows.shape[0], inputs.rows.itemsize),
+        ours=_fill,
+        checks={"keys and values go to the pages of their tokens": partial(_check, "copies_to_pages")},
     ),
     _case(
         "tokens from two experts",
         _tokens,
-        (_gather, _torch_gather),
+        _torch_gather,
         gather_amount,
-        (256, 4096),
-        lambda inputs: gather_amount(inputs.out.shape[0], inputs.out.itemsize),
+        shape=lambda size: (size, WIDTH),
+        function="moe_gather",
+        reference=_of_experts,
+        shapes=((1, 1), (3, 15), (7, 1025)),
+        tolerance={"float32": 1e-6, "bfloat16": 1e-2},
+        outputs=("layer_output",),
+        refused_dtypes=("float64",),
+        strided=False,
+        promises=tuple(promise for promise in ORDINARY if promise is not Promise.INFINITIES),
     ),
     Case(
         f"attention of a query each of {SEQUENCES} sequences",
-        (1024, 4096),
         _decodings,
-        {
-            OURS: _decode_all,
-            "torch bmm": _products,
-            DEEPSPEED: _deepspeed,
-            COPY: lambda inputs: copy_of(inputs.cache.nbytes),
-        },
-        (COPY,),
-        lambda size, itemsize: SEQUENCES * decode_amount(size, itemsize),
+        sizes=(1024, 4096),
+        ours=_decode_all,
+        rivals={"torch bmm": _products, DEEPSPEED: _deepspeed, COPY: copied},
+        baseline=(COPY,),
+        amount=lambda size, itemsize: SEQUENCES * decode_amount(size, itemsize),
         size_unit="tokens",
         dtypes=("float32", "bfloat16"),
         quick=(1024,),
@@ -297,13 +298,14 @@ RAGGED_OPS = (
     ),
     Case(
         f"{CHOSEN} of {CHOICES} experts",
-        (256, 2048),
         _choices,
-        {OURS: _choose, TORCH: _torch_choose, DEEPSPEED: _deepspeed},
-        (TORCH,),
-        lambda size, itemsize: size,
-        TIME,
-        "tokens",
+        sizes=(256, 2048),
+        ours=_choose,
+        rivals={TORCH: _torch_choose, DEEPSPEED: _deepspeed},
+        baseline=(TORCH,),
+        amount=lambda size, itemsize: size,
+        unit=TIME,
+        size_unit="tokens",
         dtypes=("float32", "bfloat16"),
         quick=(2048,),
         goals={TORCH: 1.5},
@@ -312,44 +314,61 @@ RAGGED_OPS = (
 BARE = "torch view, unchecked"
 
 
-class Buffer(NamedTuple):
-    """A buffer and how often a view of it is made."""
-
-    memory: Tensor
-    views: int
-
-
-def _buffer(place: Place) -> Buffer:
+def _buffer(_place: Place) -> Tensor:
     import torch
 
-    return Buffer(torch.zeros(4096, dtype=torch.uint8), place.size)
+    return torch.zeros(4096, dtype=torch.uint8)
 
 
-def _views(inputs: Buffer) -> Call:
+def _views(inputs: Prepared) -> Call:
     import torch
 
-    from opforge.builders.cpu.transformer.ragged_ops import RaggedUtilsBuilder
-
-    view, like = RaggedUtilsBuilder().load().allocate_view_on, torch.empty(16, 16, dtype=torch.int32)
-    return lambda: [view(like, inputs.memory, 64) for _ in range(inputs.views)]
+    view, like, buffer = inputs.loaded.allocate_view_on, torch.empty(16, 16, dtype=torch.int32), inputs.arguments
+    return lambda: [view(like, buffer, 64) for _ in range(inputs.place.size)]
 
 
-def _bare_views(inputs: Buffer) -> Call:
+def _bare_views(inputs: Prepared) -> Call:
     import torch
 
-    return lambda: [inputs.memory[64:1088].view(torch.int32).view(16, 16) for _ in range(inputs.views)]
+    buffer = inputs.arguments
+    return lambda: [buffer[64:1088].view(torch.int32).view(16, 16) for _ in range(inputs.place.size)]
+
+
+def _is_like_its_tensor(loaded: Any, _device: str) -> None:
+    import torch
+
+    before, mirror = locked(), torch.ones(3, 5, dtype=torch.int32)
+    buffer = loaded.allocate_fast_host_buffer(mirror)
+    assert buffer.shape == mirror.shape and buffer.dtype == mirror.dtype and not buffer.any()
+    assert locked() - before >= buffer.nbytes, "the buffer is not locked"
+
+
+def _has_the_bytes_at_its_offset(loaded: Any, _device: str) -> None:
+    import torch
+
+    buffer = torch.arange(64, dtype=torch.uint8)
+    expected = buffer[8:32].view(torch.int32).view(2, 3)
+    view = loaded.allocate_view_on(torch.empty(2, 3, dtype=torch.int32), buffer, 8)
+    assert torch.equal(view, expected) and view.data_ptr() == buffer.data_ptr() + 8, "the view has other bytes"
+    like = loaded.allocate_view_like((3, 2), (1, 3), torch.empty(0, dtype=torch.int32), buffer, 8)
+    assert torch.equal(like, expected.t()), "the view has other strides"
 
 
 RAGGED_UTILS = (
     Case(
         "allocate_view_on",
-        (1, 100),
         _buffer,
-        {OURS: _views, DEEPSPEED: _deepspeed, BARE: _bare_views},
-        (BARE,),
-        lambda size, itemsize: size,
-        TIME,
-        "views",
+        checks={
+            "a buffer is like its tensor, and locked": _is_like_its_tensor,
+            "a view has the bytes at its offset": _has_the_bytes_at_its_offset,
+        },
+        sizes=(1, 100),
+        ours=_views,
+        rivals={DEEPSPEED: _deepspeed, BARE: _bare_views},
+        baseline=(BARE,),
+        amount=lambda size, itemsize: size,
+        unit=TIME,
+        size_unit="views",
         quick=(100,),
     ),
 )

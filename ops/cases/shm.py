@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import OURS, Call, Case, Place
+from opforge.ops.cases.form import Call, Case, Prepared
 from opforge.ops.cases.processes import Rank, in_ranks
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RANKS = 2
-SIZES = (1 << 14, 1 << 18, 1 << 24)
-"""Elements: 64 KiB, 1 MiB and 64 MiB of float32."""
+RANKS, TIMEOUT = 2, 20.0
+"""TIMEOUT in seconds, of each call that is compared."""
+SIZES = (1 << 16, 1 << 20, 1 << 26)
+"""Bytes."""
+CONFIG = "OPFORGE_CASE_CONFIG"
+"""The variable by which the ranks get the config that is tuned."""
 BACKEND, GLOO, COPY = "torch.distributed, opforge_shm", "gloo", "copy in each rank"
 FILES = os.path.join(os.sep, "dev", "shm", "deepspeed_allreduce_buffer_*")
 
@@ -26,7 +30,7 @@ def _values(rank: Rank) -> Tensor:
     import torch
 
     torch.set_num_threads(1)
-    return torch.zeros(rank.size, dtype=getattr(torch, rank.dtype))
+    return torch.zeros(rank.size // 4)
 
 
 def _store(rank: Rank) -> Any:
@@ -37,10 +41,24 @@ def _store(rank: Rank) -> Any:
 
 
 def ours(rank: Rank) -> Call:
-    """Returns a rank's call of `Group`."""
-    from opforge.ops.shm.group import Group
+    """Returns a rank's call of `Group`, with the config that is tuned. Raises AssertionError if its sum is wrong."""
+    import torch
 
-    values, group = _values(rank), Group(_store(rank), rank.rank, rank.ranks)
+    from opforge.ops.host_op import host_op
+    from opforge.ops.shm.group import Group
+    from opforge.warm import library
+
+    values, config = _values(rank), json.loads(os.environ[CONFIG])
+    if config:
+        entry = host_op("ShareMemCommBuilder").__entry__
+        library.held.add(entry.key)
+        library.set_tuned(entry, [[-1, 0, 1 << 60, config]], is_held=True)
+    group = Group(_store(rank), rank.rank, rank.ranks)
+    numbers = torch.arange(len(values), dtype=torch.float32) % 1024
+    values.copy_(numbers * (rank.rank + 1))
+    group.all_reduce(values)
+    assert torch.equal(values, numbers * sum(range(1, rank.ranks + 1))), "its sum differs from the reference's"
+    values.zero_()
     return lambda: group.all_reduce(values)
 
 
@@ -88,15 +106,56 @@ def copies(rank: Rank) -> Call:
     return lambda: values.copy_(source)
 
 
-def _place(place: Place) -> Place:
-    return place
+def _in_ranks(function: str, inputs: Prepared) -> Call:
+    settings = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", CONFIG: json.dumps(dict(inputs.place.config))}
+    return in_ranks(inputs.place, RANKS, f"{__name__}:{function}", **settings)
 
 
-def _in_ranks(function: str, place: Place) -> Call:
-    return in_ranks(place, RANKS, f"{__name__}:{function}", GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+def _all_ranks_agree(loaded: Any, _device: str) -> None:
+    """Checks two ranks in threads of one process, which meet in shared memory as processes do."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import torch
+
+    distributed: Any = torch.distributed
+    store = distributed.HashStore()
+    with ThreadPoolExecutor(RANKS) as threads:
+        for dtype in (torch.float32, torch.bfloat16):
+            for elements in (1, 1025, 1 << 18):
+                what = f"of {elements} {dtype}"
+                tensors = [
+                    torch.randn(elements, generator=torch.Generator().manual_seed(rank)).to(dtype)
+                    for rank in range(RANKS)
+                ]
+                own = distributed.PrefixStore(what, store)
+                ranks = [threads.submit(_collect, loaded, own, rank, tensors[rank]) for rank in range(RANKS)]
+                results = [rank.result() for rank in ranks]
+                exact = torch.stack(tensors).double().sum(0)
+                tolerance = 2 * torch.finfo(dtype).eps
+                for rank, (total, gathered) in enumerate(results):
+                    close = torch.isclose(total.double(), exact.to(dtype).double(), rtol=tolerance, atol=tolerance)
+                    assert close.all(), f"all_reduce {what} on rank {rank}: {int((~close).sum())} elements differ"
+                    assert torch.equal(total, results[0][0]), f"rank {rank} has other bits than rank 0"
+                    assert torch.equal(gathered, torch.cat(tensors)), f"all_gather {what}"
 
 
-def _deepspeed(place: Place) -> Call:
+def _collect(loaded: Any, store: Any, rank: int, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a rank's sum of all tensors, and the tensors of all."""
+    from opforge.ops.shm.group import Group
+
+    group = Group(store, rank, RANKS, TIMEOUT, op=loaded)
+    try:
+        gathered, total = tensor.new_empty(RANKS * tensor.numel()), tensor.clone()
+        group.all_gather(gathered, tensor)
+        group.all_reduce(total)
+        group.barrier()
+    finally:
+        group.close()
+    return total, gathered
+
+
+def _deepspeed(inputs: Prepared) -> Call:
+    place = inputs.place
     deepspeed(place, "deepspeed.ops.op_builder.cpu", "ShareMemCommBuilder")
     # Its files are named by these, and stay when its processes end.
     address = f"opforge_{os.getpid()}_{place.size}"
@@ -111,8 +170,7 @@ def _remove_files(address: str) -> None:
             os.unlink(path)
 
 
-_CONTENDERS: dict[str, Callable[[Place], Call]] = {
-    OURS: partial(_in_ranks, "ours"),
+_RIVALS: dict[str, Callable[[Prepared], Call]] = {
     BACKEND: partial(_in_ranks, "backend"),
     GLOO: partial(_in_ranks, "gloo"),
     DEEPSPEED: _deepspeed,
@@ -122,12 +180,16 @@ _CONTENDERS: dict[str, Callable[[Place], Call]] = {
 SHARE_MEM_COMM = (
     Case(
         "all_reduce, 2 ranks",
-        SIZES,
-        _place,
-        _CONTENDERS,
-        (COPY,),
-        lambda size, itemsize: 2 * size * itemsize,
-        quick=(1 << 18,),
-        goals={DEEPSPEED: 1.0, GLOO: {1 << 14: 10.0, 1 << 18: 4.0, 1 << 24: 2.0}},
+        lambda place: (),
+        checks={"all ranks get the sums and what the others have": _all_ranks_agree},
+        sizes=SIZES,
+        size_unit="bytes",
+        ours=partial(_in_ranks, "ours"),
+        rivals=_RIVALS,
+        baseline=(COPY,),
+        amount=lambda size, itemsize: 2 * size,
+        quick=(1 << 20,),
+        goals={DEEPSPEED: 1.0, GLOO: {1 << 16: 10.0, 1 << 20: 4.0, 1 << 26: 2.0}},
+        tuned={"any": (1 << 18, 1 << 20, 1 << 22, 1 << 24)},
     ),
 )

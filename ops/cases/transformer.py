@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place
+from opforge.ops.cases.form import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
 
 if TYPE_CHECKING:
@@ -16,51 +16,41 @@ WIDTH, HEADS, INNER, TOKENS = 512, 8, 2048, 128
 ENCODER, PRODUCTS = "torch.nn.TransformerEncoderLayer", "its products alone"
 
 
-class Inputs(NamedTuple):
-    """Rows that require gradients, the gradient of the result, and the ratio of dropout."""
-
-    rows: Tensor
-    gradient: Tensor
-    dropout: float
+def _rows(place: Place) -> tuple[Any, ...]:
+    """Returns rows [sequences, tokens, channels] that require gradients, and the gradient of the result."""
+    return place.draw(*place.shape).requires_grad_(), place.draw(*place.shape, seed=2)
 
 
-def _setup(dropout: float, place: Place) -> Inputs:
-    import torch
+def _both_ways(module: Callable[[Tensor], Tensor], inputs: Prepared) -> Call:
+    rows, gradient = inputs.arguments
 
-    random = torch.Generator().manual_seed(0)
-    rows, gradient = (torch.randn(place.size, TOKENS, WIDTH, generator=random) for _ in range(2))
-    return Inputs(rows.to(place.torch_dtype()).requires_grad_(), gradient.to(place.torch_dtype()), dropout)
-
-
-def _both_ways(module: Callable[[Tensor], Tensor], inputs: Inputs) -> Call:
     def call() -> None:
-        module(inputs.rows).backward(inputs.gradient)  # type: ignore[no-untyped-call]
+        module(rows).backward(gradient)  # type: ignore[no-untyped-call]
 
     return call
 
 
-def _ours(inputs: Inputs) -> Call:
+def _ours(dropout: float, inputs: Prepared) -> Call:
     from opforge.ops.transformer.module import TransformerConfig, TransformerLayer
 
-    config = TransformerConfig(WIDTH, HEADS, INNER, inputs.dropout, inputs.dropout, layer_norm_eps=1e-5)
-    layer = TransformerLayer(config)
-    return _both_ways(layer.to(inputs.rows.dtype), inputs)
+    config = TransformerConfig(WIDTH, HEADS, INNER, dropout, dropout, layer_norm_eps=1e-5)
+    return _both_ways(TransformerLayer(config).to(inputs.place.torch_dtype()), inputs)
 
 
-def _encoder(inputs: Inputs) -> Call:
+def _encoder(dropout: float, inputs: Prepared) -> Call:
     from torch import nn
 
     layer = nn.TransformerEncoderLayer(
-        WIDTH, HEADS, INNER, inputs.dropout, nn.functional.gelu, batch_first=True, norm_first=True
+        WIDTH, HEADS, INNER, dropout, nn.functional.gelu, batch_first=True, norm_first=True
     )
-    return _both_ways(layer.to(inputs.rows.dtype), inputs)
+    return _both_ways(layer.to(inputs.place.torch_dtype()), inputs)
 
 
-def _products(inputs: Inputs) -> Call:
+def _products(inputs: Prepared) -> Call:
     """Returns the products of both ways, into memory that exists."""
     import torch
 
-    rows = inputs.rows.detach().reshape(-1, WIDTH)
+    rows = inputs.arguments[0].detach().reshape(-1, WIDTH)
     count, dtype = rows.shape[0], rows.dtype
     wide = torch.randn(count, INNER, dtype=dtype)
     products: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -87,7 +77,7 @@ def _products(inputs: Inputs) -> Call:
     return run
 
 
-def _deepspeed(inputs: Inputs) -> Call:
+def _deepspeed(_inputs: Prepared) -> Call:
     raise MissingError("its transformer layer needs a GPU")
 
 
@@ -96,23 +86,102 @@ def amount(size: int, itemsize: int) -> float:
     return size
 
 
-def _case(name: str, dropout: float, goals: dict[str, float], quick: tuple[int, ...]) -> Case:
+def operations(size: int) -> float:
+    """Returns the multiplications and additions of the products of both ways."""
+    of_weights = WIDTH * (4 * WIDTH + 2 * INNER)
+    return 3 * 2.0 * size * TOKENS * (of_weights + 2 * TOKENS * WIDTH)
+
+
+def _timed(name: str, dropout: float, goals: dict[str, float], quick: tuple[int, ...]) -> Case:
     return Case(
         name,
-        (1, 8),
-        partial(_setup, dropout),
-        {OURS: _ours, ENCODER: _encoder, DEEPSPEED: _deepspeed, PRODUCTS: _products},
-        (PRODUCTS,),
-        amount,
-        TIME,
-        "sequences of 128 tokens",
+        _rows,
+        sizes=(1, 8),
+        shape=lambda size: (size, TOKENS, WIDTH),
+        ours=partial(_ours, dropout),
+        rivals={ENCODER: partial(_encoder, dropout), DEEPSPEED: _deepspeed, PRODUCTS: _products},
+        baseline=(PRODUCTS,),
+        amount=amount,
+        operations=operations,
+        unit=TIME,
+        size_unit="sequences of 128 tokens",
         quick=quick,
         goals=goals,
     )
 
 
+SMALL_HEADS, SMALL_INNER, EPS = 2, 24, 1e-5
+"""Of the layer that is compared."""
+
+
+def _layer(place: Place) -> tuple[Any, ...]:
+    """Returns rows, the gradient of the result, a mask, and the twelve parameters, those of norms near 1."""
+    import torch
+
+    batch, tokens, width = place.shape
+    mask = torch.zeros(batch, 1, 1, tokens, dtype=place.torch_dtype(), device=place.device)
+    mask[-1, ..., tokens // 2 + 1 :] = -10.0
+    vectors = ((width,),) * 3
+    sizes = ((3 * width, width), (3 * width,), (width, width), *vectors, (SMALL_INNER, width), (SMALL_INNER,))
+    drawn = [
+        0.3 * place.draw(*size, seed=2 + number, dtype=torch.float32)
+        for number, size in enumerate((*sizes, (width, SMALL_INNER), *vectors))
+    ]
+    weights = [1 + tensor / 3 if number in (4, 10) else tensor for number, tensor in enumerate(drawn)]
+    rows, gradient = (place.draw(*place.shape, seed=seed) for seed in range(2))
+    return rows, gradient, mask, *(tensor.to(place.torch_dtype()) for tensor in weights)
+
+
+def _result_and_gradients(norms_first: bool, loaded: Any) -> Callable[..., Any]:
+    """Returns a function of `_layer` that returns the layer's result, and the gradients of rows and parameters."""
+
+    def call(rows: Tensor, gradient: Tensor, mask: Tensor, *weights: Tensor) -> list[Tensor]:
+        form = (int(norms_first), 2, rows.shape[-1], SMALL_HEADS, SMALL_INNER, 0.0, 0.0, EPS, 0, norms_first, False)
+        loaded.create_transformer_layer_fp32(*form, False, False, False, False)
+        modes = (norms_first, False, False, False)
+        saved = loaded.forward_fp32(int(norms_first), rows, mask, *weights, True, *modes)
+        return [saved[0], *loaded.backward_fp32(int(norms_first), gradient, *saved, rows, mask, *weights)]
+
+    return call
+
+
+def _exact(norms_first: bool, rows: Tensor, gradient: Tensor, mask: Tensor, *weights: Tensor) -> list[Tensor]:
+    import torch
+
+    from opforge.ops.transformer import reference
+
+    leaves = [tensor.detach().requires_grad_() for tensor in (rows, *weights)]
+    result = reference.transformer_layer(leaves[0], mask, leaves[1:], SMALL_HEADS, EPS, norms_first)
+    return [result.detach(), *torch.autograd.grad(result, leaves, gradient)]
+
+
+def _allowed(norms_first: bool, share: float, *arguments: Tensor) -> list[Tensor]:
+    """Returns a share of the largest value: a gradient is a sum over all tokens, with an error in proportion to it."""
+    return [share * (value.abs() + value.abs().max().clamp_min(1.0)) for value in _exact(norms_first, *arguments)]
+
+
+def _compared(norms_first: bool, dtype: str, share: float) -> Case:
+    return Case(
+        f"result and gradients, norms {'before' if norms_first else 'after'}, {dtype}",
+        _layer,
+        partial(_result_and_gradients, norms_first),
+        reference=partial(_exact, norms_first),
+        dtypes=(dtype,),
+        shapes=((1, 1, 16), (2, 5, 16)),
+        tolerance=partial(_allowed, norms_first, share),
+        refused_dtypes=(),
+        strided=False,
+        promises=(Promise.REPEATS, Promise.NAN, Promise.ACCURACY),  # torch's products depend on threads and addresses
+    )
+
+
 TRANSFORMER = (
-    _case("layer, both ways", 0.0, {ENCODER: 1.0}, (1,)),
-    _case("layer with dropout, both ways", 0.1, {}, ()),
+    _timed("layer, both ways", 0.0, {ENCODER: 1.0}, (1,)),
+    _timed("layer with dropout, both ways", 0.1, {}, ()),
+    *(
+        _compared(norms_first, dtype, share)
+        for norms_first in (True, False)
+        for dtype, share in (("float32", 1e-4), ("bfloat16", 5e-2))
+    ),
 )
-STOCHASTIC_TRANSFORMER = TRANSFORMER[:1]
+STOCHASTIC_TRANSFORMER = (TRANSFORMER[0], *TRANSFORMER[2:])

@@ -46,9 +46,7 @@ Timed in place of a call, it shows the harness's own work.
 """
 
 
-def measure(
-    op: str, case: Case, size: int, dtype: str, device: str, quick: bool, loaded: Any = None
-) -> Result:
+def measure(op: str, case: Case, size: int, dtype: str, device: str, quick: bool, loaded: Any = None) -> Result:
     """Returns the samples of all contenders at one size and dtype. `loaded` is what `load()` of a builder returns.
 
     Raises:
@@ -92,9 +90,7 @@ def measurable(case: Case, device: str, quick: bool) -> list[tuple[int, str]]:
     """Returns the sizes and dtypes that a run measures of a case, on a device that the case is for."""
     if device not in case.devices:
         return []
-    sizes, dtypes = (
-        (case.quick_sizes(), case.measured_dtypes[:1]) if quick else (case.sizes, case.measured_dtypes)
-    )
+    sizes, dtypes = (case.quick_sizes(), case.measured_dtypes[:1]) if quick else (case.sizes, case.measured_dtypes)
     return [(size, dtype) for dtype in dtypes for size in sizes]
 
 

@@ -1,4 +1,4 @@
-"""Installed kernel packages: each variant that fits this machine is loaded, and compared with its cases if it has some."""
+"""Installed kernel packages: each variant that fits this machine is loaded, and compared with its cases."""
 
 from __future__ import annotations
 

@@ -413,9 +413,7 @@ class OpContract(Contract):
         """Returns the dimension of the rows of each result."""
         changed, arguments = values.changed_positions(tried.function), tried.arguments()
         of_changed = [
-            tried.case.batch.get(position) or 0
-            for position in changed
-            for _tensor in tensors_of(arguments[position])
+            tried.case.batch.get(position) or 0 for position in changed for _tensor in tensors_of(arguments[position])
         ]
         count = len(tried.results(arguments))
         return [0] * (count - len(of_changed)) + of_changed
