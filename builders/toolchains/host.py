@@ -28,7 +28,7 @@ PATH_FLAGS = (
     *("-B", "--gcc-toolchain=", "-specs", "--specs", "--sysroot", "--config"),
     *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
     *("--include-prefix", "--include-with-prefix", "--include-with-prefix-before", "--include-with-prefix-after"),
-    *("-imultilib", "-imultiarch", "-I-", "--include-barrier"),
+    *("-imultilib", "-I-", "--include-barrier"),
     *("-cxx-isystem", "-stdlib++-isystem", "-flto"),
     *("-stdlib=", "--stdlib=", "-resource-dir", "--target=", "--gcc-install-dir=", "--gcc-triple="),
     *probe.LINKER_FLAGS,

@@ -47,6 +47,18 @@ EDITS: dict[str, Edit] = {
         "            if False:\n",
         ("tests/unit/cache/records/test_validity.py",),
     ),
+    "headers_that_a_variable_led_a_layers_maker_to_are_not_compared": Edit(
+        "cache/records/entry.py",
+        '        inputs += [found["inputs"]] if is_same else []\n',
+        "        assert is_same is not None\n",
+        ("tests/unit/builders/lookup/test_fit.py",),
+    ),
+    "the_variable_of_a_layers_maker_need_not_be_the_same": Edit(
+        "builders/lookup/fit.py",
+        "        if here and there and here != there:\n",
+        "        if False:\n",
+        ("tests/unit/builders/lookup/test_fit.py",),
+    ),
     "the_compiler_is_in_no_key": Edit(
         "builders/toolchains/host.py",
         '        return tuple(sorted(self._info["identity"].items()))\n',

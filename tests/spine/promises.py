@@ -157,9 +157,15 @@ PROMISES = [
         ),
         ("`evoformer_attention` and `opforge.ops.sparse_attention`", OPS + "test_evoformer_attention_is_attention"),
         ("`opforge.ops.aio` reads and writes tensors", OPS + "test_aio_writes_and_reads_a_tensor"),
-        ("`opforge report` |", COMMANDS + "test_report_and_config_show_this_machine"),
+        (
+            "`opforge report` |",
+            REMOTES + "test_report_and_config_show_this_machine_and_no_secret_key",
+        ),
         ("`opforge check` |", COMMANDS + "test_check_compares_an_op_with_its_reference"),
-        ("`opforge config` |", COMMANDS + "test_report_and_config_show_this_machine"),
+        (
+            "`opforge config` |",
+            REMOTES + "test_report_and_config_show_this_machine_and_no_secret_key",
+        ),
         ("`opforge completion` |", COMMANDS + "test_a_shell_completes_words"),
         ("`opforge rm` |", BUILT_AHEAD),
         ("`opforge new` |", COMMANDS + "test_a_new_project_is_created"),
@@ -209,7 +215,10 @@ PROMISES = [
             "Each has `--help` with examples, and stable exit codes.",
             "unit/cli/test_commands.py::test_the_help_of_every_command_has_an_example_that_begins_with_its_name",
         ),
-        ("All that show something have `--json`.", COMMANDS + "test_report_and_config_show_this_machine"),
+        (
+            "All that show something have `--json`.",
+            REMOTES + "test_report_and_config_show_this_machine_and_no_secret_key",
+        ),
         ("The other vendors' accelerators pass one contract test", "contract/test_accelerators.py::"),
         (
             "Other systems are refused.",
@@ -370,7 +379,7 @@ PROMISES = [
         ),
         (
             "A secret key is a file that only you can read",
-            REMOTES + "test_a_secret_key_is_a_file_that_only_its_owner_reads_and_is_never_shown",
+            REMOTES + "test_report_and_config_show_this_machine_and_no_secret_key",
         ),
         ("`?unsigned=1` is accepted for folders", UNSIGNED),
         (

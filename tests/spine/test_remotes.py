@@ -168,11 +168,14 @@ def test_unsigned_offers_are_for_folders_and_this_machine_and_only_from_the_user
     assert "unsigned" in "\n".join(lines) and not any(line.startswith("1 ") for line in lines)
 
 
-def test_a_secret_key_is_a_file_that_only_its_owner_reads_and_is_never_shown(user):
+def test_report_and_config_show_this_machine_and_no_secret_key(user):
     (secret,) = (path for path in (user.scratch / "config" / "opforge").rglob("*") if "ci" in path.name)
     assert secret.stat().st_mode & 0o077 == 0
     text = secret.read_text().strip()
-    shown = json.dumps([user.run("key", "list"), user.run("report"), user.run("config")])
+    report, settings = user.run("report"), user.run("config")
+    assert report["compilers"] and report["accelerators"]["in_use"]["name"]
+    shown = json.dumps([user.run("key", "list"), report, settings])
+    assert "OPFORGE_CACHE_DIR" in shown
     assert text.partition(":")[2][8:40] not in shown
     secret.chmod(0o644)
     done = child_processes.run_command("publish", user.url, "plain", **user.variables)

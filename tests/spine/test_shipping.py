@@ -60,7 +60,7 @@ def test_ops_for_another_level_are_built_into_a_folder_and_used_there(declared, 
     assert not (tmp_path / "none").exists()
 
 
-def test_the_example_trains_with_an_op_of_opforges(own_store):
+def test_the_example_trains_with_an_op_of_opforges(builds_are_shared, shared_store):
     done = subprocess.run(
         [sys.executable, os.path.join(CHECKOUT, "examples", "char_transformer"), "--steps", "2", "--json"],
         env=child_processes.environment(PYTHONWARNINGS="ignore"),
@@ -68,4 +68,4 @@ def test_the_example_trains_with_an_op_of_opforges(own_store):
         text=True,
     )
     assert done.returncode == 0 and done.stdout.startswith("{"), done.stderr
-    assert len(os.listdir(own_store / "v2" / "entries")) >= 1
+    assert len(os.listdir(shared_store / "v2" / "entries")) >= 1

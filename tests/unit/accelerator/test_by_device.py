@@ -25,6 +25,7 @@ def test_tensors_of_another_device_get_the_accelerator_of_that_name(monkeypatch,
             assert accelerator_of("cuda") is accelerator and accelerator_of("cpu").name == "cpu"
 
 
+@pytest.mark.test_all("a process with torch")
 def test_a_setting_that_names_no_accelerator_does_not_matter_to_tensors():
     code = "from opforge.accelerator.by_device import accelerator_of; print(accelerator_of('cpu').name)"
     assert child_processes.run_python(code, env={"OPFORGE_ACCELERATOR": "nothing_like_it"}).strip() == "cpu"

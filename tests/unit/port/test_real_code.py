@@ -50,6 +50,7 @@ def ported_copies(tmp_path, package, folders):
     return files, changes, left
 
 
+@pytest.mark.test_all("ports a hundred files")
 def test_torchs_sources_are_ported(tmp_path):
     files, changes, left = ported_copies(tmp_path, "torch", FOLDERS)
     assert files > 30 and changes > 30 and left > 30

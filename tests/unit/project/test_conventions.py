@@ -91,6 +91,7 @@ def test_other_docstrings_are_not_reported(code):
     assert list(docstrings_without_a_verb(code)) == []
 
 
+@pytest.mark.test_all("parses every file, and no promise depends on it")
 def test_every_docstring_of_a_function_begins_with_a_verb():
     lines = [
         f"{path}:{line}: {word}"
@@ -117,7 +118,8 @@ def test_every_number_of_a_format_stands_in_one_file():
 
 def texts_that_say_none(code):
     """Yields the (line, text) of every text of an error that says of a field only that it is none of its kind."""
-    for node in ast.walk(ast.parse(code)):
+    ends = re.search(r"(?:is|are) none[\"']", code)  # parsing all files would take seconds
+    for node in ast.walk(ast.parse(code)) if ends else ():
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)

@@ -60,6 +60,7 @@ def test_check_reports_every_failure_and_returns_what_was_skipped():
     assert good.check() == {"test_skips": "no compiler"}
 
 
+@pytest.mark.test_all("a process runs a whole contract with torch")
 def test_contracts_need_no_pytest_and_name_the_value_and_the_reason():
     output = child_processes.run_with_torch(WITHOUT_PYTEST)
     assert "Host.test_device_numbers_are_ints_and_names_make_devices: device_count() is '1', expected an int" in output

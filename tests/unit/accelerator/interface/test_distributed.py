@@ -86,6 +86,7 @@ def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
+@pytest.mark.test_all("three processes with torch; tests/spine launches ranks")
 def test_two_ranks_of_torchrun_share_one_numa_node(tmp_path):
     (tmp_path / "rank.py").write_text(TORCHRUN_RANK)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "rank.py"]

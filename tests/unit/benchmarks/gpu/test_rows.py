@@ -7,6 +7,7 @@ from support.gpu import fake_gpu
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.test_all("runs each benchmark once")
 def test_each_task_is_measured_beside_the_copy_with_every_contender_that_can_take_part(rows, compiled):
     gpu = fake_gpu.create({"copy": 50.0, "opforge": 80.0})
     figures = list(rows.run(gpu, compiled=compiled))

@@ -322,6 +322,7 @@ class TestWithdrawing:
 
 
 class TestIndex:
+    @pytest.mark.test_all("a large index")
     def test_50_000_releases_are_one_file_that_is_read_in_a_moment(self, registry):
         digest = "a" * 64
         releases = {Version(number // 100, number % 100): topics.Listed(digest) for number in range(50_000)}
