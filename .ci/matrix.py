@@ -4,11 +4,14 @@
     python .ci/matrix.py --torch 2.12.1 --python 3.12   # these rows alone; the others stay as they are
     python .ci/matrix.py --page                         # writes the page from the file, and runs nothing
 
-The rows are every release of torch from 2.10 on with this Python, and every Python from 3.11 on with torch 2.13 and
-with the newest torch that ran with this Python. Each has an environment of its own, one at a time, which is removed
-afterwards. In it the ops of a layer that was built here are loaded and compared with their references, an op is built
-and compared, and a part of the unit tests is run. What pip cannot install, or has no interpreter here, is a row
-"not run".
+The rows are every release of torch from 2.10 on, each with this Python, which should be the oldest, with the newest
+that it can be installed for, and with the free-threaded one; and torch 2.13 with every Python. Each has an environment
+of its own, one at a time, which is removed afterwards. In it the ops of a layer that zig has built here, for an old
+glibc, are loaded and compared with their references, an op is built and compared, and a part of the unit tests is run.
+What pip cannot install, or has no interpreter here, is a row "not run".
+
+A Python that this machine lacks is taken from Debian's testing release, in a folder that debootstrap makes: with that
+release's compiler and C library. See chroot.py.
 """
 
 from __future__ import annotations
@@ -23,21 +26,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from packaging.version import Version
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import chroot
+from chroot import Chroot, ChrootError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, ".ci", "versions.json")
 PAGE = os.path.join(ROOT, "docs", "versions.md")
 OLDEST_TORCH, PINNED_TORCH = "2.10", "2.13.0"
-PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
 """3.14t is the free-threaded one."""
+NEWEST = [python for python in reversed(PYTHONS) if not python.endswith("t")]
 HERE = "{}.{}".format(*sys.version_info)
 TESTS = ("cache", "accelerator", "warm", "builders/declaration", "builders/lookup")
 """Of tests/unit."""
 TEST_NEEDS = ("numpy", "pytest>=8.3", "pytest-timeout", "hypothesis", "jsonschema", "packaging")
+LAYER_TARGET = "cpu:x86-64-v3"
 BUILT = "CPUAdam"
 RAN = ("ok", "failed")
 CHECKED = ("--device", "cpu", "--json", "--timeout", "600")
@@ -58,6 +68,10 @@ class Folders(NamedTuple):
     layer: str
     ops: Sequence[str]
     """Of the layer."""
+    debian: Chroot | None
+    """The newest Debian; None if none can be made."""
+    no_debian: str = ""
+    """Why not."""
 
 
 def main() -> None:
@@ -66,12 +80,13 @@ def main() -> None:
     parser.add_argument("--torch", nargs="*", default=[], help="releases; by default all that pip lists")
     parser.add_argument("--python", nargs="*", default=[], help="such as 3.12; by default all")
     parser.add_argument("--ops", nargs="*", default=[], help="of the layer; by default all of the CPU")
+    parser.add_argument("--chroot", help="a folder with Debian's testing release; by default one is made, and removed")
     parser.add_argument("--page", action="store_true", help="only write the page")
     options = parser.parse_args()
     rows = read_rows()
     if not options.page:
         with tempfile.TemporaryDirectory(prefix="opforge-matrix-") as folder:
-            folders = prepared(folder, options.ops)
+            folders = prepared(folder, options.ops, options.chroot)
             for torch, python in selected(rows, options.torch, options.python):
                 rows[key(torch, python)] = row = run_row(torch, python, folders)
                 print(json.dumps(row), flush=True)
@@ -93,17 +108,17 @@ def read_rows() -> dict[str, dict[str, Any]]:
 
 
 def selected(rows: Mapping[str, dict[str, Any]], torches: Sequence[str], pythons: Sequence[str]) -> Any:
-    """Yields (torch, Python) of each row: those with this Python first, by which the newest torch is known."""
-    releases = torches or listed_releases()
-    for torch in releases:
-        if not pythons or HERE in pythons:
+    """Yields (torch, Python) of each row. Of the newest Pythons for a torch all are tried until one is installed."""
+    for torch in torches or listed_releases():
+        if not pythons:
             yield torch, HERE
-    if not torches:
-        ran = [release for release in releases if rows.get(key(release, HERE), {}).get("state") in RAN]
-        releases = list(dict.fromkeys([PINNED_TORCH, *ran[-1:]]))
-    for torch in releases:
-        for python in pythons or PYTHONS:
-            if python != HERE:
+            for python in NEWEST:
+                yield torch, python
+                if rows[key(torch, python)]["state"] in RAN:
+                    break
+            yield torch, "3.14t"
+        for python in pythons or (PYTHONS if torch == PINNED_TORCH else ()):
+            if pythons or key(torch, python) not in rows:
                 yield torch, python
 
 
@@ -115,8 +130,8 @@ def listed_releases() -> list[str]:
     return sorted((release for release in releases if Version(release) >= Version(OLDEST_TORCH)), key=Version)
 
 
-def prepared(folder: str, ops: Sequence[str]) -> Folders:
-    """Makes the wheel of opforge and the layer of these ops, with the torch and the Python that are here."""
+def prepared(folder: str, ops: Sequence[str], root: str | None) -> Folders:
+    """Makes the wheel of opforge, the layer of these ops, with the torch and the Python that are here, and a chroot."""
     source, store = os.path.join(folder, "source"), os.path.join(folder, "store")
     ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "docs", "tests", "benchmarks")
     shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
@@ -125,19 +140,26 @@ def prepared(folder: str, ops: Sequence[str]) -> Folders:
     opforge, layer = [sys.executable, "-m", "opforge"], os.path.join(folder, "layer")
     # Without names a check has a time limit for all ops together.
     ops = ops or [row["name"] for row in json.loads(run([*opforge, "check", "--list", "--device", "cpu", "--json"]))]
-    command = [*opforge, "build-ops", *ops, "--out", layer]
+    command = [*opforge, "build-ops", *ops, "--portable", "--target", LAYER_TARGET, "--out", layer]
     run(command, OPFORGE_CACHE_DIR=store, OPFORGE_ACCELERATOR="cpu")
     (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
-    return Folders(wheel, layer, ops)
+    try:
+        debian = Chroot(root) if root else chroot.made(os.path.join(folder, "debian"))
+        return Folders(wheel, layer, ops, debian)
+    except ChrootError as error:
+        return Folders(wheel, layer, ops, None, str(error))
 
 
 def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
     """Returns the row of a torch and a Python."""
     row = {"torch": torch, "python": python, "date": time.strftime("%Y-%m-%d"), "state": "not run"}
-    interpreter = find_interpreter(python)
+    interpreter, inside = find_interpreter(python), None
+    if not interpreter and folders.debian:
+        interpreter, inside = folders.debian.interpreter(python), folders.debian
     if not interpreter:
-        return {**row, "reason": "there was no such interpreter on the machine"}
-    with tempfile.TemporaryDirectory(prefix="opforge-matrix-") as folder:
+        where = "nor in Debian's testing release" if folders.debian else f"and no other one: {folders.no_debian}"
+        return {**row, "reason": f"there was no such interpreter on the machine, {where}"}
+    with tempfile.TemporaryDirectory(prefix="opforge-matrix-") as folder, entered(inside, folder, folders):
         environment = os.path.join(folder, "venv")
         own = os.path.join(environment, "bin", "python")
         try:
@@ -149,12 +171,36 @@ def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
         try:
             described = "import sys, torch; print(sys.version.split()[0], torch.__version__)"
             row["versions"] = " ".join(run([own, "-I", "-c", described]).split())
+            row["system"] = system(own)
             row["layer"] = checked(own, folder, folders.layer, *folders.ops)
             row["built"] = checked(own, folder, "", BUILT)
             row["tests"] = unit_tests(own, folder)
         except StepError as error:
             return {**row, "state": "failed", "reason": str(error)}
     return {**row, "state": "ok"}
+
+
+_inside: list[Chroot] = []
+"""The chroot in which `run` runs its commands, if there is one."""
+
+
+@contextmanager
+def entered(inside: Chroot | None, folder: str, folders: Folders) -> Iterator[None]:
+    """Has the commands of a row run in a chroot, if there is one."""
+    if inside is None:
+        yield
+        return
+    _inside.append(inside._replace(folders=(ROOT, folder, os.path.dirname(folders.wheel))))
+    try:
+        yield
+    finally:
+        _inside.pop()
+
+
+def system(own: str) -> str:
+    """Returns the C library and the compiler that a row has."""
+    glibc = run([own, "-I", "-c", "import os; print(os.confstr('CS_GNU_LIBC_VERSION'))"]).strip()
+    return f"{glibc}, g++ {run(['g++', '-dumpfullversion']).strip()}"
 
 
 def find_interpreter(python: str) -> str:
@@ -200,6 +246,7 @@ def unit_tests(own: str, folder: str) -> str:
 def run(command: Sequence[str], cwd: str = ROOT, **env: str) -> str:
     """Runs a command. Returns its standard output. Raises StepError with the lines that say what is wrong."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OPFORGE_", "PYTHON"))}
+    command = _inside[-1].command(command, cwd) if _inside else command
     process = subprocess.run(command, cwd=cwd, env={**clean, **env}, capture_output=True, text=True)
     if process.returncode:
         raise StepError(wrong_ops(process.stdout) or problem(process.stdout + process.stderr))
@@ -245,7 +292,7 @@ def order(row: Mapping[str, Any]) -> tuple[Version, tuple[int, str]]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the rows as a table of Markdown."""
-    lines = ["| torch | Python | date | layer | built | unit tests |", "| -- | -- | -- | -- | -- | -- |"]
+    lines = ["| torch | Python | system | date | layer | built | unit tests |", "| -- | -- | -- | -- | -- | -- | -- |"]
     for row in rows:
         torch, python = row["torch"], row["python"]
         if "versions" in row:
@@ -256,7 +303,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             # What a test has printed is shown as it is; mdformat would escape some of it.
             reason = f"`{reason.replace('`', chr(39))}`" if row["state"] == "failed" else reason.replace("<", r"\<")
             cells = [f"{row['state']}: {reason}", "", ""]
-        lines.append(f"| {' | '.join([torch, python, row['date'], *cells])} |")
+        lines.append(f"| {' | '.join([torch, python, row.get('system', ''), row['date'], *cells])} |")
     return "\n".join(lines) + "\n"
 
 

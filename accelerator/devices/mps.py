@@ -57,7 +57,10 @@ class MPSAccelerator(OneGenerator, Vendor):
         self.index_of(device_index if device is None else device)
         self._device_module().synchronize()
 
-    # streams: all are the one queue
+    # streams: all are the one queue. torch has others from 2.15 on, whose class is another than ours.
+
+    def _has_streams(self) -> bool:
+        return False
 
     @cached_property
     def _queue(self) -> tuple[type[Any], type[Any], Any]:

@@ -14,6 +14,8 @@ CHILD = "graphs.child_step"
 CEILING = "torch's warm local cache, the same machine"
 OWN = "opforge.compiled, another home and torch folder, no compiler, graphs in its store"
 FETCHED = "the same, graphs on a server of this machine alone"
+AHEAD = "opforge.compile, the same machine as the second: without tracing"
+NAMES = {"graphs": ("bench",), "ahead": ("bench-ahead", "ahead")}
 COLD = "nothing compiled"
 
 
@@ -33,7 +35,8 @@ def run(scratch: Scratch) -> Report:
     made = scratch.output([scratch.script("opforge"), "key", "new", "bench"], **settings)
     key = next(word for word in made.split() if word.startswith("bench:"))
     scratch.output([scratch.script("opforge"), "key", "trust", key, "--for", "compiled:*"], **settings)
-    cold = scratch.run_child(CHILD, "bench", **settings, OPFORGE_REMOTES=f"file://{remote}?push=1")
+    cold = scratch.run_child(CHILD, *NAMES["graphs"], **settings, OPFORGE_REMOTES=f"file://{remote}?push=1")
+    scratch.run_child(CHILD, *NAMES["ahead"], **settings)
     site = _site_with_torch(scratch)
     with served(remote) as url:
         samples, entering = _turns(scratch, settings, first, site, url)
@@ -45,6 +48,7 @@ def run(scratch: Scratch) -> Report:
     report.figure(f"{OWN}: ratio to the ceiling", statistics.median(ratios), "", 1.15)
     fetched = [one / other for one, other in zip(samples[FETCHED], samples[CEILING], strict=True)]
     report.figure(f"{FETCHED}: ratio to the ceiling", statistics.median(fetched), "", 1.15)
+    report.figure(f"{AHEAD}: seconds", statistics.median(samples[AHEAD]), "s", 0.5)
     report.figure("finding, checking and loading a bundle", statistics.median(scaled(entering, 1e3)), "ms", 150)
     return report
 
@@ -53,16 +57,16 @@ def _turns(
     scratch: Scratch, settings: dict[str, str], first: str, site: str, url: str
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Returns the seconds of each contender's first step, and those of entering the scope with graphs in the store."""
-    samples: dict[str, list[float]] = {CEILING: [], OWN: [], FETCHED: []}
+    samples: dict[str, list[float]] = {CEILING: [], OWN: [], FETCHED: [], AHEAD: []}
     entering: list[float] = []
     for _turn in range(ROUNDS):
         samples[CEILING].append(scratch.run_child(CHILD, **settings)["step"])
-        for name, stored in ((OWN, True), (FETCHED, False)):
-            second = scratch.run_child(CHILD, "bench", **_second(scratch, first, site, "" if stored else url))
+        for name, words, stored in ((OWN, "graphs", True), (FETCHED, "graphs", False), (AHEAD, "ahead", True)):
+            second = scratch.run_child(CHILD, *NAMES[words], **_second(scratch, first, site, "" if stored else url))
             if second["graphs"]:
                 raise ChildError(f"{name}: {second['graphs']} graphs were compiled")
             samples[name].append(second["step"])
-            if stored:
+            if name == OWN:
                 entering.append(second["enter"])
     return samples, entering
 

@@ -97,16 +97,24 @@ def of_graph(module: Any) -> str:
 
     Empty if that is nothing. Raises UndescribedError, also if no graph of the process can be found again.
     """
+    return of_ops(ops_of(module))
+
+
+def ops_of(module: Any) -> list[str]:
+    """Returns the public names of the ops that a graph calls."""
     import torch
 
+    kinds, graph_module = (torch._ops.OpOverload, torch._ops.OpOverloadPacket), torch.fx.GraphModule
+    graphs = [each.graph for each in module.modules() if isinstance(each, graph_module)]
+    return sorted({_public(node.target) for graph in graphs for node in graph.nodes if isinstance(node.target, kinds)})
+
+
+def of_ops(names: Iterable[str]) -> str:
+    """Returns a digest of what Python has registered for ops of these public names, as `of_graph` does."""
     if _unknown:
         raise _unknown[0]
-
-    registry, lines = _Registry(library.python_fakes), set[str]()
-    for graph in (each for each in module.modules() if isinstance(each, torch.fx.GraphModule)):
-        for node in graph.graph.nodes:
-            if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-                lines.update(registry.lines(_public(node.target)))
+    registry = _Registry(library.python_fakes)
+    lines = {line for name in names for line in registry.lines(name)}
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest() if lines else ""
 
 

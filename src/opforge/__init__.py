@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .builders.declaration.kernel_roots import kernel_root
     from .builders.jit import load, load_inline
     from .builders.waiting.no_builds import no_builds
+    from .graphs.functions import compile
     from .graphs.scope import compiled, load_compiled, save_compiled
     from .jits.scope import warmed
     from .models.scope import explain_kernels, kernels_for
@@ -34,6 +35,7 @@ if sys.platform not in ("linux", "darwin"):
 
 _MODULES = {
     "OpBuilder": "opforge.builders.base",
+    "compile": "opforge.graphs.functions",
     "compiled": "opforge.graphs.scope",
     "explain_kernels": "opforge.models.scope",
     "get_accelerator": "opforge.accelerator.select",
@@ -56,6 +58,7 @@ _MODULES = {
 _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
     "OpBuilder",
+    "compile",
     "compiled",
     "explain_kernels",
     "get_accelerator",

@@ -507,6 +507,30 @@ PATCHES: dict[str, Callable[[Any], None]] = {
 # -- torch's artifacts -------------------------------------------------------------------------------------------------
 
 
+FUNCTION = "opforge_function"
+"""The kind of artifacts that torch knows nothing of: functions that were compiled ahead."""
+
+
+def _register_function() -> None:
+    from torch.compiler import _cache
+
+    _cache.CacheArtifactManager._ensure_cache_artifacts_registered()
+    if FUNCTION in _cache.CacheArtifactFactory._artifact_types:
+        return
+
+    @_cache.CacheArtifactFactory.register
+    class FunctionArtifact(_cache.CacheArtifact):
+        """One that no cache of torch's takes."""
+
+        def populate_cache(self) -> None:
+            """Does nothing: who calls the function takes it from the bundle."""
+
+        @staticmethod
+        def type() -> str:
+            """Returns the kind."""
+            return FUNCTION
+
+
 def unpacked(content: bytes) -> list[tuple[str, str, bytes]]:
     """Returns artifacts, each with its kind and key, from what `packed` returned. Nothing of them is unpickled.
 
@@ -514,6 +538,7 @@ def unpacked(content: bytes) -> list[tuple[str, str, bytes]]:
     """
     from torch.compiler import _cache
 
+    _register_function()
     kinds = _cache.CacheArtifactManager.deserialize(content)
     if kinds is None:
         raise ValueError("these are not artifacts of torch")
@@ -528,7 +553,7 @@ def packed(artifacts: Iterable[tuple[str, str, bytes]]) -> bytes:
     from torch.compiler import _cache
     from torch.utils._appending_byte_serializer import AppendingByteSerializer
 
-    _cache.CacheArtifactManager._ensure_cache_artifacts_registered()
+    _register_function()
     kinds: dict[str, list[Any]] = {}
     for kind, key, content in artifacts:
         kinds.setdefault(kind, []).append(_cache.CacheArtifactFactory.create(kind, key, content))

@@ -44,7 +44,7 @@ def main() -> None:
     inductor.tried = step.torch
     problems = list(run(step))
     problems += [f"a function was not wrapped: {problem}" for problem in inductor.problems]
-    print(MARK + json.dumps(problems), flush=True)
+    sys.stdout.write(f"{MARK}{json.dumps(problems)}\n")
 
 
 def run(step: Step) -> Iterator[str]:

@@ -65,7 +65,9 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, a
         return
     from opforge.check import checks
 
-    results = checks.run(ops, devices, timeout or OP_SECONDS, _progress if messages.shows_progress() else lambda _row: None)
+    results = checks.run(
+        ops, devices, timeout or OP_SECONDS, _progress if messages.shows_progress() else lambda _row: None
+    )
     if as_json:
         from opforge.bench import machine
 

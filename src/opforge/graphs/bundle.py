@@ -16,7 +16,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats, settings, trust
+from opforge import formats, inductor, settings, trust
 from opforge.cache import schema, trees
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, table, text, whole
@@ -34,7 +34,7 @@ MAX_KEYS, MAX_OPS, MAX_FEATURES = 4096, 1000, 1000
 DIGITS = 16
 KEY_DIGITS, PART_DIGITS = 12, 24
 PART = text(f"[0-9a-f]{{{PART_DIGITS}}}", f"{PART_DIGITS} hex digits")
-BY_CONTENT = ("inductor", "aot_autograd")
+BY_CONTENT = ("inductor", "aot_autograd", inductor.FUNCTION)
 """The kinds of artifacts of which several may have one key: graphs that differ in what they hold for."""
 FACTS = record(
     {

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("opforge")
 WRITE_SECONDS = 30.0
 """How long a process waits for another one that writes a bundle of the same topic."""
+MOST_FUNCTIONS = 16
+"""How many functions of one key a bundle has: for other arguments and settings, and of other versions of the source."""
 UNREAD = "torch cannot read its artifacts"
 NOTHING = (
     "%s: torch compiled nothing in this scope, and there was nothing to find: what ran in it was compiled before, in"
@@ -50,6 +52,8 @@ class Session:
         self.recording: Recording | None = None
         self.was_left_by_error, self.found_none = False, True
         self.bundles: list[Bundle] = []
+        self.functions: dict[str, list[bytes]] = {}
+        """What was compiled ahead, by key: see functions.py. Those of this machine come first."""
         self._store: Store | None = None
         self._remotes: Remotes | None = None
         self._held = ExitStack()
@@ -132,13 +136,53 @@ class Session:
 
         try:
             content = each.artifacts()
-            note_whose(each, inductor.unpacked(content))
+            artifacts = inductor.unpacked(content)
+            note_whose(each, artifacts)
+            for kind, key, function in artifacts:
+                if kind == inductor.FUNCTION and function not in self.functions.setdefault(key, []):
+                    self.functions[key].append(function)
             if torch.compiler.load_cache_artifacts(content) is not None:
                 return True
         except Exception as error:  # of unpickling: anything
             log.debug("%s: %s", each.folder, error)
         notices.warn(store.NOT_USED, self.topic.name, each.folder, UNREAD)
         return False
+
+    # -- functions that were compiled ahead: see functions.py ----------------------------------------------------------
+
+    def keep_function(self, key: str, content: bytes) -> None:
+        """Keeps a function that was compiled ahead, with those of the key that this machine has compiled before."""
+        if self.recording is not None:
+            for each in [content, *self.functions.get(key, ())][:MOST_FUNCTIONS]:
+                self.recording.artifact(inductor.FUNCTION, key, each)
+
+    def claim(self, key: str) -> bool:
+        """Waits while another process compiles a function; returns whether there are new bundles.
+
+        None is waited for if this process is the first: then the others wait until its scope ends.
+        """
+        if self.problem:
+            return False
+        try:
+            among = self._store or writable_store()
+            known = {each.folder for each in self.bundles}
+            before = store.folders(among.layout, self.topic)
+            path = among.layout.path("locks", f"{bundle.AREA}-{self.topic.key}-{key}")
+            label = f"a compiled function of {self.topic.name}"
+            is_new = lambda: store.folders(among.layout, self.topic) != before  # noqa: E731
+            self._held.enter_context(lock.acquire(path, label, settings.compiled_wait(), is_new))
+            new = [each for each in self._find(among) if each.folder not in known]
+        except LockTimeoutError as error:
+            notices.warn("%s It is compiled here too.", str(error).partition(" Raise ")[0])
+            return False
+        except (CacheDirError, OSError) as error:
+            log.info("%s: nobody is waited for: %s", self.topic.name, error)
+            return False
+        loaded = [each for each in new if self._load(each)]
+        self.bundles += loaded
+        if self.recording is not None:
+            self.recording.offer(loaded)
+        return bool(loaded)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

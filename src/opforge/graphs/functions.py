@@ -1,0 +1,244 @@
+"""`opforge.compile`: a function or a model that starts without tracing, from what was compiled ahead.
+
+torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
+whole function with its guards: see `opforge/dynamo.py`. It is one more artifact of a bundle, so it travels, is signed
+and is verified as compiled graphs are; inductor's libraries are the bundle's.
+
+An artifact is a line of JSON, which says what the function follows from, and torch's pickle. The line is compared
+before the pickle is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opforge import inductor
+
+from . import notices, session, topic
+
+if TYPE_CHECKING:
+    from opforge import dynamo
+
+log = logging.getLogger("opforge")
+KIND = inductor.FUNCTION
+MOST = 8
+"""How many compiled functions one wrapper has: for so many shapes and settings. torch.compile has the same limit."""
+MAX_LINE = 8 << 20
+NOT_AHEAD = "%s: %s is traced in each process: %s."
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+"""The attributes in which a module has hooks. They run around `forward`, which alone is compiled ahead."""
+
+
+def compile(
+    function: Callable[..., Any],
+    name: str,
+    *,
+    mode: str | None = None,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> CompiledFunction:
+    """Returns a function that is compiled once, kept under a name, and found by other processes without tracing.
+
+        model = opforge.compile(model, "encoder")
+        loss = model(batch).sum()  # the first call compiles, or finds what was compiled
+
+    It is found in the user's store or fetched, signed, from a remote, as `opforge.compiled` finds graphs. The whole
+    function must be one graph. What cannot be compiled so is traced in each process, inside `opforge.compiled(name)`;
+    a warning says why.
+
+    Args:
+        function: A function, a method or a module.
+        name: Up to 100 letters, digits, '_' and '-'. Raises SettingError for any other.
+        mode: As torch.compile takes it.
+        dynamic: As torch.compile takes it.
+        options: As torch.compile takes them.
+    """
+    return CompiledFunction(function, name, mode, dynamic, options or {})
+
+
+class CompiledFunction:
+    """What `opforge.compile` returns: call it instead of the function."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        mode: str | None,
+        dynamic: bool | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.name, self._function = topic.of(name).name, function
+        self._mode, self._dynamic, self._options = mode, dynamic, dict(options)
+        self._lock, self._ready = threading.RLock(), list[Any]()
+        self._traced: Callable[..., Any] | None = None
+        self.found, self.compiled = 0, 0
+        """How many functions were found without tracing, and how many were compiled here."""
+        self.problem = ""
+        """Why it is traced in each process; empty if it need not be."""
+        functools.update_wrapper(self, function, updated=())
+
+    def __repr__(self) -> str:
+        return f"<CompiledFunction {self.name}: {self.found} found, {self.compiled} compiled>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Calls what was compiled for such arguments; finds or compiles it before."""
+        if self._traced is None and not self._has_hooks():
+            for each in self._ready:
+                if each.fits(arguments, named):
+                    return each(*arguments, **named)
+            if (ahead := self._obtained(arguments, named)) is not None:
+                return ahead(*arguments, **named)
+        return self._trace(arguments, named)
+
+    def _has_hooks(self) -> bool:
+        own = getattr(self._function, "__dict__", {})
+        return any(own.get(each) for each in HOOKS)
+
+    @property
+    def _plain(self) -> Any:
+        """What is compiled: of a module its forward."""
+        return getattr(self._function, "forward", self._function)
+
+    def _asked(self) -> dynamo.Options:
+        from opforge import dynamo
+
+        return dynamo.Options(self._mode, self._dynamic, self._options)
+
+    def _key(self) -> str:
+        """Returns what an artifact is found by: which function it is, and how it was asked for."""
+        plain = self._plain
+        owner = type(getattr(plain, "__self__", None))
+        texts = [plain.__module__, plain.__qualname__, owner.__module__, owner.__qualname__, repr(self._asked())]
+        return "f" + hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:40]
+
+    def _obtained(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Finds or compiles what fits a call. Returns None if it must be traced."""
+        with self._lock:
+            for each in self._ready:  # another thread was here first
+                if each.fits(arguments, named):
+                    return each
+            if len(self._ready) >= MOST:
+                self._refuse(f"{MOST} functions were compiled for it, and none fits")
+                return None
+            begun = session.enter(self.name)
+            is_error = True
+            try:
+                ahead = self._found(begun, arguments, named)
+                if ahead is None and begun.claim(self._key()):
+                    ahead = self._found(begun, arguments, named)
+                if ahead is None:
+                    ahead = self._compiled(begun, arguments, named)
+                is_error = ahead is None  # why has been said
+            finally:
+                session.leave(begun, is_error)
+            if ahead is not None:
+                self._ready.append(ahead)
+            return ahead
+
+    def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        from opforge import dynamo
+
+        for content in begun.functions.get(self._key(), ()):
+            try:
+                facts, pickle = _read(content)
+                reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
+                if reason:
+                    raise dynamo.AheadError(reason)
+                ahead = dynamo.load(pickle, self._plain, facts.guards, _registrations().describe)
+            except dynamo.AheadError as error:
+                log.info("%s: what was compiled for %s is not used: %s", self.name, self._label, error)
+                continue
+            if ahead.fits(arguments, named):
+                self.found += 1
+                return ahead
+            log.info("%s: what was compiled for %s does not fit: a guard fails", self.name, self._label)
+        return None
+
+    def _compiled(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        from opforge import dynamo
+
+        if inductor.is_forbidden():
+            inductor.check_allowed(f"{self._label} for other arguments than those that were compiled")
+        try:
+            ahead, facts = dynamo.compiled(self._plain, arguments, named, self._asked(), _registrations())
+            content = _written(facts, ahead.to_bytes())
+        except dynamo.AheadError as error:
+            self._refuse(str(error))
+            return None
+        if not ahead.fits(arguments, named):
+            self._refuse("a guard does not hold right after it was compiled")
+            return None
+        begun.keep_function(self._key(), content)
+        self.compiled += 1
+        return ahead
+
+    @property
+    def _label(self) -> str:
+        return str(getattr(self._function, "__qualname__", type(self._function).__qualname__))
+
+    def _refuse(self, reason: str) -> None:
+        self.problem = reason
+        notices.warn(NOT_AHEAD, self.name, self._label, reason)
+
+    def _trace(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Calls the function by torch.compile; the first call is in a scope of the name."""
+        import torch
+
+        with self._lock:
+            is_first, traced = self._traced is None, self._traced
+            if traced is None:
+                options: Any = self._options or None
+                traced = torch.compile(self._function, mode=self._mode, dynamic=self._dynamic, options=options)
+        if not is_first:
+            return traced(*arguments, **named)
+        begun = session.enter(self.name)
+        is_error = True
+        try:
+            result = traced(*arguments, **named)
+            is_error = False
+        finally:
+            session.leave(begun, is_error)
+        if not self._has_hooks():  # those may be removed again
+            self._traced = traced
+        return result
+
+
+def _registrations() -> dynamo.Registrations:
+    from opforge import dynamo
+    from opforge.builders.registration import compile_tag, described
+
+    def digest(value: Any) -> str:
+        description = described.Description()
+        description.add(value)
+        return description.digest
+
+    return dynamo.Registrations(digest, compile_tag.ops_of, compile_tag.of_ops)
+
+
+def _written(facts: dynamo.Facts, pickle: bytes) -> bytes:
+    value = {**facts._asdict(), "guards": [list(guard) for guard in facts.guards]}
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n" + pickle
+
+
+def _read(content: bytes) -> tuple[dynamo.Facts, bytes]:
+    """Returns what a function follows from, and its pickle. Raises AheadError."""
+    from opforge import dynamo
+
+    line, _, pickle = content.partition(b"\n")
+    try:
+        value = json.loads(line) if len(line) <= MAX_LINE else {}
+        guards = [dynamo.Guard(*guard) for guard in value.pop("guards")]
+        return dynamo.Facts(**value, guards=guards), pickle
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise dynamo.AheadError(f"its facts cannot be read ({error})") from error

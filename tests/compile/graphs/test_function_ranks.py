@@ -1,0 +1,67 @@
+"""Ranks that communicate inside a function: one compiles it, and the others start with what it has compiled."""
+
+from __future__ import annotations
+
+import pytest
+from support import child_processes, text_files
+from support.remote.servers import free_port
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(1200)]
+MODEL = """
+import torch
+import torch.distributed._functional_collectives as collectives
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = torch.nn.Linear(6, 6)
+    def forward(self, x):
+        gathered = collectives.all_gather_tensor(self.inner(x), 0, "0")
+        return collectives.all_reduce(gathered.sum(0, keepdim=True), "sum", "0").sin()
+"""
+RANK = """
+import os, sys
+sys.path.insert(0, os.environ["FOLDER"])
+import torch, opforge, rank_model
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+model, x = rank_model.Model(), torch.full((2, 6), 1.0 + torch.distributed.get_rank())
+wrapped = opforge.compile(model, "ranks")
+with torch.no_grad():
+    got, expected = wrapped(x), model(x)
+assert torch.allclose(got, expected), (got, expected)
+print(wrapped.found, wrapped.compiled, wrapped.problem)
+torch.distributed.barrier()
+os._exit(0) if not sys.stdout.flush() else None
+"""
+
+
+def ranks(folder, count, port):
+    """Starts so many ranks; returns what each printed."""
+    text_files.write(folder, "rank_model.py", MODEL)
+    env = {
+        "FOLDER": str(folder),
+        "OPFORGE_CACHE_DIR": str(folder / "store"),
+        "OPFORGE_COMPILED_WAIT": "900",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(count),
+    }
+    processes = [child_processes.start_python(RANK, env={**env, "RANK": str(rank)}) for rank in range(count)]
+    printed = []
+    for process in processes:
+        out, err = process.communicate(timeout=1000)
+        assert process.returncode == 0, err
+        printed.append(out.strip())
+    return sorted(printed)
+
+
+def test_one_of_two_ranks_compiles_and_none_waits_for_a_collective(tmp_path):
+    assert ranks(tmp_path, 2, free_port()) == ["0 1", "1 0"]
+    assert ranks(tmp_path, 2, free_port()) == ["1 0"] * 2
+
+
+@pytest.mark.long("eight processes that import torch")
+def test_one_of_eight_ranks_compiles(tmp_path):
+    assert ranks(tmp_path, 8, free_port()) == ["0 1"] + ["1 0"] * 7
