@@ -72,8 +72,8 @@ def split(
         partial: Whether a variant may lack ops. Such an op is built when it is loaded, as it is without a wheel.
 
     Raises:
-        BuilderError: The wheel has no ops, its ops cannot be split, or a library needs more than its label says. Nothing
-            was written.
+        BuilderError: The wheel has no ops, its ops cannot be split, or a library needs more than its label says. Then
+            nothing was written.
         OSError: A file cannot be read or written.
     """
     with tempfile.TemporaryDirectory(prefix="opforge-split-") as scratch:

@@ -161,6 +161,22 @@ def test_the_wheels_list_has_the_digest_of_every_file_and_two_builds_the_same_by
         assert file.read() == content, printed
 
 
+@pytest.mark.parametrize("backend", ["opforge.backend", "hatchling.build"])
+def test_a_build_writes_the_variants_beside_its_wheel(project, own_store, backend):
+    if backend == "hatchling.build":
+        pytest.importorskip("hatchling", reason="not run: pip install hatchling")
+        if not importlib.metadata.entry_points(group="hatch", name="opforge"):
+            pytest.skip("not run: opforge was installed before it had this entry point: install it again")
+    hook = "[tool.hatch.build.targets.wheel.hooks.opforge]\n"
+    tables = WRAPPED[1] if backend == "opforge.backend" else hook + OPS
+    targets = 'targets = ["cpu:x86-64", "cpu:x86-64-v2"]'
+    root = project(backend, tables.replace('targets = ["cpu:x86-64"]', f"{targets}\nvariants = true"))
+    wheel, printed = build(root)
+    assert wheel, printed
+    names = sorted(path.name.rpartition("-")[2] for path in (root.parent / "wheels").iterdir())
+    assert names[0].startswith("manylinux") and names[1:] == ["null.whl", "variants.json", "x86_64_v2.whl"]
+
+
 def test_a_source_that_the_wheel_lacks_fails_the_build(project, own_store):
     without = 'backend = "setuptools.build_meta"\n[tool.setuptools.exclude-package-data]\nmine = ["*.h"]\n'
     wheel, printed = build(project("opforge.backend", OPS + without))

@@ -1,4 +1,4 @@
-"""Wheel variants: one wheel for each kind of machine, chosen by uv, loaded without a compiler, and never mislabelled."""
+"""Wheel variants: one wheel for each kind of machine, which uv chooses, and which is never mislabelled."""
 
 from __future__ import annotations
 

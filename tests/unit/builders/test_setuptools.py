@@ -82,6 +82,10 @@ def test_an_editable_install_builds_nothing_ahead(project):
         ('ops = ["mine.ops:A"]\nportable = 1', "portable=1 is neither true nor false"),
         ('ops = ["mine.ops.A"]', "'mine.ops.A' names no builder"),
         ("", "no op is named"),
+        (
+            'ops = ["mine.ops:A"]\nvariants = true',
+            'variants are several: build-backend = "opforge.backend" and backend = "setuptools.build_meta"',
+        ),
     ],
 )
 def test_a_wrong_table_is_an_error(project, table, message):
