@@ -10,8 +10,8 @@ from support import triton_cache
 from support.remote.artifacts import run
 from support.remote.withdrawing import withdraw
 
+from opforge.builders.lookup import tuning_results as records
 from opforge.cache import current
-from opforge.cache.records import tuned as records
 from opforge.remote import remotes
 from opforge.remote.op_statements import came_from
 from opforge.remote.stores import open_store
