@@ -12,7 +12,7 @@ v2/peaks/                           how much memory the compilers of each op nee
 v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
 v2/sources/                         the sources of load_inline
 v2/toolchains/                      what is remembered of compilers and of packages: see memory.py
-v2/tuned/DESCRIPTION/               tuning results: see records/tuned.py
+v2/tuned/DESCRIPTION/               tuning results: see builders/lookup/tuning_results.py
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry

@@ -11,40 +11,10 @@ import re
 
 from opforge.memory import read_file
 
+from .areas import AREAS, names_in
 from .filesystem.files import is_temp_name
-from .layout import FETCHED, TAG, TAG_NAME, VERSION, Layout
+from .layout import TAG, TAG_NAME, VERSION, Layout
 
-_KEY = "[0-9a-f]{32}"
-_ENTRY = f"{_KEY}-[0-9a-f]{{8}}"
-_BUNDLE = rf"{_KEY}\.[0-9a-f]{{16}}"
-FORMS = {
-    "descriptions": _KEY,
-    "entries": _ENTRY,
-    "failures": rf"{_KEY}\.json",
-    FETCHED: _KEY,
-    "graphs": _BUNDLE,
-    "jit": _BUNDLE,
-    "locks": rf"(?:{_KEY}|graphs-{_KEY}(?:-write)?|jit-{_KEY})(?:\.owner)?",
-    "logs": rf"{_KEY}\.log",
-    "objects": _KEY,
-    "peaks": _KEY,
-    "pins": r"[\w.-]{1,200}",
-    "plans": _KEY,
-    "quarantine": r"[^/]+\.[0-9]+\.[0-9a-f]{8}",  # the name of anything that `staging.set_aside` moves
-    "sources": _KEY,
-    "staging": r"[\w-]{1,12}\.[^/]+\.[0-9]+-(?:[0-9]+|running)?\.[0-9a-f]{8}",
-    "toolchains": rf"(?:{_KEY}|packages)\.json",
-    "tuned": _KEY,
-}
-"""The names that opforge makes in each folder of a store, as regular expressions."""
-INNER_FORMS = {
-    "descriptions": _ENTRY,
-    FETCHED: _ENTRY,
-    "objects": r"[0-9a-f]{64}\.(?:o|json)",
-    "plans": _ENTRY,
-    "tuned": r"[^/]+\.(?:json|fetched)",
-}
-"""The names of single files in the folders of FORMS that are removed one by one."""
 MAX_TAG_BYTES = 4096
 
 
@@ -58,10 +28,8 @@ def has_tag(root: str) -> bool:
 
 def is_own_name(area: str, name: str) -> bool:
     """Returns whether opforge makes such a name in an area of a store."""
-    form = FORMS.get(area)
-    if form is None:
-        return False
-    return bool(re.fullmatch(form, name)) or is_temp_name(name)
+    form = names_in(area)
+    return bool(form) and (is_temp_name(name) or bool(re.fullmatch(form, name)))
 
 
 def is_own(layout: Layout, path: str) -> bool:
@@ -75,10 +43,10 @@ def is_own(layout: Layout, path: str) -> bool:
     if len(parts) == 2:
         return is_temp_name(parts[1])
     area, *names = parts[1:]
-    if area not in FORMS:
+    if area not in AREAS:
         return False
     if len(names) == 1:
         return is_own_name(area, names[0])
-    inner = INNER_FORMS.get(area)
-    is_inner = len(names) == 2 and inner is not None and bool(re.fullmatch(inner, names[1]))
+    inner = AREAS[area].inner
+    is_inner = len(names) == 2 and bool(inner and re.fullmatch(inner, names[1]))
     return is_own_name(area, names[0]) and (is_inner or is_temp_name(names[-1]))

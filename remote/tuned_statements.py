@@ -9,10 +9,10 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from opforge.builders.lookup import tuning_results as records
+from opforge.builders.lookup.tuning_results import stem_of
 from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
-from opforge.cache.records import tuned as records
-from opforge.cache.records.tuned import stem_of
 from opforge.cache.schema import FormatError
 
 from .kinds import Kind, Stored

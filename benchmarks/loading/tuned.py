@@ -76,8 +76,8 @@ def _tune() -> dict[str, Any]:
     import torch  # noqa: F401  # the library needs it
 
     from opforge.builders.lookup import tuned
+    from opforge.builders.lookup import tuning_results as records
     from opforge.cache.current import own_store
-    from opforge.cache.records import tuned as records
 
     entry = CPULionBuilder().load().__entry__
     wanted, timed = tuned.wanted("cpu_lion", entry), {"ratio": 0.9, "low": 0.85, "high": 0.95, "why": ""}

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge import machine_folder, memory, settings, upper_parts
 from opforge.builders.declaration import machine
+from opforge.builders.lookup import tuning_results as records
+from opforge.builders.lookup.tuning_results import DTYPES, FETCHED, NEAREST, RESULT, Stored, path_of
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.records import fetched
-from opforge.cache.records import tuned as records
-from opforge.cache.records.tuned import DTYPES, FETCHED, NEAREST, RESULT, Stored, path_of
 from opforge.errors import CacheDirError
 from opforge.memory import FlatStamps
 from opforge.warm import library, lookup

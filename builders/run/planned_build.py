@@ -93,20 +93,7 @@ class PlannedBuild:
         self._lookup = lookup._replace(root_paths=self._roots)
         self._limits = settings.cache_max_size(), settings.cache_max_age()
         layout = store.layout
-        self._job = Job(
-            plan=plan,
-            roots=self._roots,
-            toolchain=self._toolchain,
-            jobs=compiler_jobs(jobs, plan, layout),
-            layout=layout,
-            torch_target=spec.torch_target,
-            portable=spec.portable,
-            reuse=not force,
-            on_progress=self._progress,
-            needs=MemoryNeeds(plan, self._roots, layout, learnt),
-            is_chosen=chosen_jobs(jobs) is not None,
-            is_extension=spec.extension_libraries is not None,
-        )
+        self._job = self._new_job(jobs, learnt)
         (self._expected,) = expected_time.weights([plan], layout)
         self._line, self._lock = BuildLine(spec.name, self._expected), layout.path("locks", plan.key)
         self._requested, self._built = time.time(), 0.0
@@ -119,6 +106,24 @@ class PlannedBuild:
             from opforge.builders.lookup.remotes import Building
 
             self._building = Building(spec, store)
+
+    def _new_job(self, jobs: int | None, learnt: Sequence[tuple[str, int]]) -> Job:
+        """Returns what is run. `learnt` is the memory that the compilers of entries needed which do not fit."""
+        spec, plan, layout = self._spec, self._plan, self._store.layout
+        return Job(
+            plan=plan,
+            roots=self._roots,
+            toolchain=self._toolchain,
+            jobs=compiler_jobs(jobs, plan, layout),
+            layout=layout,
+            torch_target=spec.torch_target,
+            portable=spec.portable,
+            reuse=not self._force,
+            on_progress=self._progress,
+            needs=MemoryNeeds(plan, self._roots, layout, learnt),
+            is_chosen=chosen_jobs(jobs) is not None,
+            is_extension=spec.extension_libraries is not None,
+        )
 
     def announced(self) -> AbstractContextManager[object]:
         """Returns what shows the build to the remotes: in this block it may be claimed, and after it published."""

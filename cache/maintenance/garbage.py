@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from opforge.cache import staging
+from opforge.cache.areas import AREAS, DAY
 from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import TAG_NAME, Layout
 from opforge.cache.ownership import is_own
@@ -15,21 +16,8 @@ from opforge.cache.records import pins
 
 from . import listing, pointers
 
-DAY = 24 * 3600.0
-MAX_AGE_SECONDS = {
-    "failures": DAY,
-    "graphs": 30 * DAY,
-    "jit": 30 * DAY,
-    "locks": 7 * DAY,
-    "logs": 7 * DAY,
-    "objects": 30 * DAY,
-    "peaks": 180 * DAY,
-    "quarantine": 7 * DAY,
-    "sources": 30 * DAY,
-    "toolchains": 30 * DAY,
-}
-"""How long the contents of each area are kept, from their last use on as far as it is noted. What is needed again is
-made again."""
+MAX_AGE_SECONDS = {name: area.seconds for name, area in AREAS.items() if area.seconds}
+"""How long the contents of each area are kept."""
 KEPT_DESCRIPTIONS = 16
 """How many descriptions find an entry without a compiler. Each name of an op's folder may give it another one."""
 TEMP_FILE_SECONDS = 3600.0

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from opforge import settings
 from opforge.cache import staging
+from opforge.cache.areas import AREAS
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import TAG_NAME, Layout
 from opforge.cache.ownership import has_tag, is_own
@@ -32,24 +33,7 @@ GRACE_SECONDS = 5.0
 UNNAMED_SECONDS = 3600.0
 """How long an entry stays that no pointer names: it is published before it is named."""
 OVER_LIMIT = "the least recently used, and the store is larger than the limit"
-KINDS = {
-    "": "temporary file",
-    "descriptions": "description",
-    "failures": "failure",
-    "fetched": "pointer to a fetched entry",
-    "graphs": "bundle of compiled graphs",
-    "jit": "page of a JIT",
-    "locks": "lock",
-    "logs": "log",
-    "objects": "object",
-    "peaks": "memory record",
-    "pins": "pin",
-    "plans": "pointer",
-    "quarantine": "quarantined folder",
-    "sources": "source",
-    "staging": "abandoned build",
-    "toolchains": "compiler record",
-}
+KINDS = {"": "temporary file", **{name: area.noun for name, area in AREAS.items() if area.noun}}
 """What the contents of each area are called."""
 POINTERS = frozenset(KINDS[area] for area in pointers.AREAS)
 
@@ -87,7 +71,7 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
     Args:
         layout: The store.
         now: Seconds since the epoch.
-        max_size: Bytes of entries, objects, pages of JITs and quarantine. Entries are evicted last.
+        max_size: Bytes of entries, objects, quarantine and the like. Entries are evicted last.
         max_age: Seconds since the last use of an entry.
     """
     require_store(layout)

@@ -1,4 +1,4 @@
-"""The bytes of a store's entries, graphs, pages of JITs, objects and quarantine, as a sum: no build walks the store.
+"""The bytes of a store's entries, and of all else that its size limit counts, as a sum: no build walks the store.
 
     v2/bytes    lines: "=N" was counted by a walk; "+N" and "-N" came and went since that walk began
 
@@ -13,13 +13,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from opforge.cache.areas import AREAS
 from opforge.cache.filesystem.files import read_file, size_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
 from opforge.machine_folder import open_to_append, temp_path
 
 FILE = "bytes"
-RECLAIMABLE = ("graphs", "jit", "objects", "quarantine")
+RECLAIMABLE = tuple(name for name, area in AREAS.items() if area.is_counted)
 """The areas that the size limit counts besides entries, and empties before them. What is needed of them is made
 again."""
 MAX_BYTES = 64 << 10

@@ -9,7 +9,8 @@ import json
 import os
 from collections.abc import Mapping
 
-from opforge.cache.records import schemas, tuned
+from opforge.builders.lookup import tuning_results as tuned
+from opforge.cache.records import schemas
 from opforge.cache.schema import Schema
 from opforge.graphs import bundle
 from opforge.jits import page

@@ -70,12 +70,10 @@ def write(
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
         _write(folder, ops_module.FILE, _ops_of(library, properties, file, digits, identifier))
+    elif is_source:
+        _write(folder, ops_module.FILE, ops_module.from_source(_is_on_facade(project)))
     else:
-        _write(
-            folder,
-            ops_module.FILE,
-            ops_module.from_source(_is_on_facade(project)) if is_source else ops_module.python_only(identifier),
-        )
+        _write(folder, ops_module.FILE, ops_module.python_only(identifier))
     if "__init__.py" not in python:
         _write(folder, "__init__.py", ops_module.init(project.name))
     for path in digests.files_of(folder):
@@ -91,21 +89,26 @@ def write(
         kernel_depends=tuple(needed for needed in needs.kernels if needed.is_hubs),
         files=digests.of_folder(folder),
         kernel=commit,
-        opforge={
-            "format": formats.VARIANT,
-            "name": project.name,
-            "release": str(project.version),
-            "properties": properties.to_json(),
-            "library": file,
-            # How long the build took is no property of the library.
-            "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
-            "measured": dict(library.measured) if library else {},
-            **({"source": dict(project.declared)} if is_source else {}),
-            "depends": {needed.name: needed.text for needed in needs.kernels},
-        },
+        opforge=_ours(project, properties, library, file),
         upstream=project.upstream,
         source=project.source,
     )
+
+
+def _ours(project: Project, properties: Properties, library: Library | None, file: str) -> dict[str, Any]:
+    """Returns what opforge adds to the hub's metadata. `file` is the name of the library's file."""
+    return {
+        "format": formats.VARIANT,
+        "name": project.name,
+        "release": str(project.version),
+        "properties": properties.to_json(),
+        "library": file,
+        # How long the build took is no property of the library.
+        "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
+        "measured": dict(library.measured) if library else {},
+        **({"source": dict(project.declared)} if properties.framework == SOURCE else {}),
+        "depends": {needed.name: needed.text for needed in project.needs_of(properties.backend).kernels},
+    }
 
 
 def _ops_of(library: Library, properties: Properties, file: str, digits: str, identifier: str) -> str:

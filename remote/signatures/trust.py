@@ -210,7 +210,7 @@ def parse(path: str, data: bytes | None) -> Trust:
         return Trust(path)
     try:
         with schema.lines_named(data):
-            value = schema.parse(data, file_schema(), MAX_BYTES)
+            value = schema.parse(data, FILE, MAX_BYTES)
             days, requires_state = value.get("withdrawal_days", 0.0), value.get("require_state", False)
             return Trust(path, _keys(data, value["keys"]), days, requires_state, _workflows(value.get("sigstore", ())))
     except FormatError as error:
@@ -230,8 +230,18 @@ def _keys(data: bytes, values: Sequence[Mapping[str, Any]]) -> tuple[TrustedKey,
             line = schema.lines_of(data.decode())[places[public.data]]
             raise FormatError(f"the key {public.name} is in line {line} already", place)
         places[public.data] = place
-        keys.append(TrustedKey(public, tuple(value["for"]), *days))
+        keys.append(TrustedKey(public, _scopes(value["for"], f"{place}.for"), *days))
     return tuple(keys)
+
+
+def _scopes(texts: Sequence[str], place: str) -> tuple[str, ...]:
+    for at, glob in enumerate(texts):
+        try:
+            scope(glob)
+        except ValueError as error:
+            problem = f"'{place}[{at}]' is {ascii(glob)[:100]}: expected {SCOPES}"
+            raise FormatError(problem, f"{place}[{at}]") from error
+    return tuple(texts)
 
 
 def _day(text: str, place: str) -> str:
@@ -249,14 +259,14 @@ def _workflows(values: Sequence[Mapping[str, Any]]) -> tuple[Workflow, ...]:
             raise FormatError(problem, f"sigstore[{at}]")
     return tuple(
         Workflow(
-            tuple(value["for"]),
+            _scopes(value["for"], f"sigstore[{at}].for"),
             value.get("repository", ""),
             value.get("workflow", ""),
             value.get("branch", ""),
             tuple(value.get("files", ())),
             value.get("root", ""),
         )
-        for value in values
+        for at, value in enumerate(values)
     )
 
 
@@ -270,22 +280,18 @@ WORKFLOW_FIELDS: Mapping[str, schema.Schema] = {
     "root": TEXT,
 }
 """The fields of a rule of sigstore that may be missing."""
-
-
-def file_schema() -> schema.Schema:
-    """Returns the schema of the trust file. The scopes in it are those of the table of kinds."""
-    scopes = items(text("|".join(f"{kind}:(?:{entry.globs})" for kind, entry in KINDS.items()), SCOPES), least=1)
-    return record(
-        {
-            "format": version(formats.TRUST),
-            "keys": items(record({"key": TEXT, "for": scopes}, optional={"until": DAY, "revoked": DAY})),
-        },
-        optional={
-            "withdrawal_days": number(0, 36500, "a number of days, more than 0"),
-            "require_state": FLAG,
-            "sigstore": items(record({"for": scopes}, optional=WORKFLOW_FIELDS)),
-        },
-    )
+FILE = record(
+    {
+        "format": version(formats.TRUST),
+        "keys": items(record({"key": TEXT, "for": items(TEXT, least=1)}, optional={"until": DAY, "revoked": DAY})),
+    },
+    optional={
+        "withdrawal_days": number(0, 36500, "a number of days, more than 0"),
+        "require_state": FLAG,
+        "sigstore": items(record({"for": items(TEXT, least=1)}, optional=WORKFLOW_FIELDS)),
+    },
+)
+"""The fields of the trust file. What is in `for` is checked by `scope`."""
 
 
 def check_date(text: str) -> str:

@@ -19,7 +19,7 @@ RECORD = 1
 VARIANT = 1
 """What is under `x-opforge` in a variant's metadata: `packages/form/metadata.py`."""
 TUNED = 1
-"""A tuning result: `cache/records/tuned.py`."""
+"""A tuning result: `builders/lookup/tuning_results.py`."""
 LOCK = 2
 """`opforge.lock`: `packages/project/lock_file.py`."""
 MACHINE = 1

@@ -11,7 +11,7 @@ from support import sample_ops
 from support.text_files import write
 
 from opforge.builders.lookup import tuned
-from opforge.cache.records import tuned as records
+from opforge.builders.lookup import tuning_results as records
 from opforge.memory import RACY_NS
 
 SOURCE = f"""\

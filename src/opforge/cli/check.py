@@ -19,7 +19,20 @@ if TYPE_CHECKING:
     from opforge.check.checks import Checked
     from opforge.check.compiled import Outcome
 
-COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "ERROR", "EAGER'S", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
+COLUMNS = (
+    "OP",
+    "TARGET",
+    "STATE",
+    "TESTS",
+    "ERROR",
+    "EAGER'S",
+    "LOAD ms",
+    "FIRST CALL ms",
+    "CALL us",
+    "GB/s",
+    "OF COPY",
+    "REASON",
+)
 COMPILED = "compiled"
 """What is given instead of ops to try compiled graphs."""
 OP_SECONDS, STEP_SECONDS = 60.0, 600.0
@@ -119,7 +132,10 @@ def _print(results: Sequence[Checked]) -> None:
             row.target,
             row.state,
             row.tests or "",
-            *(_number(value) for value in (row.error, row.eager, row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)),
+            *(
+                _number(value)
+                for value in (row.error, row.eager, row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)
+            ),
             _first_line(row),
         )
         for row in results

@@ -82,24 +82,20 @@ def command(
         return _to_hub(url, names, allow_dirty, as_json)
     if takes_all and names:
         raise click.UsageError("--all publishes every op of the cache: leave out names.")
-    from opforge.remote import withdrawals
-    from opforge.remote.signatures import keys
-
     folders = [name for name in names if _is_folder(name)] if names or takes_all else ["."]
     named = kinds.by_kind([name for name in names if name not in folders], "publish")
     if named["package"]:
         raise click.UsageError(f"{named['package'][0]!r}: a package is published from its folder.")
-    chosen = [(kind, one) for kind in kinds.named_in(named) for one in kinds.stored(kind, named[kind.name])]
-    remote, store = opened(url)
-    signer = None if remote.is_unsigned else keys.signer(key)
     if bench_paths and len(folders) != 1:
         raise click.UsageError("--bench is of one package: publish it alone.")
-    benchmarks = [of_file(path) for path in bench_paths]
     has_ops = bool(named["op"]) or takes_all
+    chosen = [(kind, one) for kind in kinds.named_in(named) for one in kinds.stored(kind, named[kind.name])]
+    remote, store = opened(url)
+    signer = _signer(remote, key)
+    benchmarks = [of_file(path) for path in bench_paths]
     chosen += [(kinds.of("op"), entry) for entry in (_entries(named["op"]) if has_ops else ())]
     if signer and (chosen or has_ops):
-        # A store that is away, or a key that does not sign, is one error and not one for each.
-        withdrawals.publish(store, signer, signer(b"").name)
+        _renew_list(store, signer)
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     sent, failed, foreign = _push(store, remote, chosen, signer, as_json, takes_all)
     if as_json:
@@ -114,11 +110,30 @@ def command(
         if has_ops:
             count = sum(done.is_new for done in sent if done.kind == "op")
             click.echo(f"{counted(count, 'entry', 'entries')} published to {remote}")
+    _show_foreign(foreign)
+    sys.exit(FAILED if failed else OK)
+
+
+def _signer(remote: Remote, key: str) -> Signer | None:
+    """Returns what signs; None for a remote with unsigned=1."""
+    from opforge.remote.signatures import keys
+
+    return None if remote.is_unsigned else keys.signer(key)
+
+
+def _renew_list(store: ObjectStore, signer: Signer) -> None:
+    """Renews the signer's list first: a store that is away, or a key that does not sign, is one error."""
+    from opforge.remote import withdrawals
+
+    withdrawals.publish(store, signer, signer(b"").name)
+
+
+def _show_foreign(foreign: Sequence[str]) -> None:
+    """Says what was left out because others have made it."""
     if foreign:
         some = ", ".join(foreign[:3]) + (" and more" if len(foreign) > 3 else "")
         advice = "their publishers sign them, and opforge mirror copies them"
         messages.show("note", f"{len(foreign)} that were not made here are left out ({some}): {advice}")
-    sys.exit(FAILED if failed else OK)
 
 
 def _to_hub(url: str, folders: Sequence[str], allow_dirty: bool, as_json: bool) -> None:

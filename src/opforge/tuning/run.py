@@ -13,8 +13,8 @@ from opforge import formats
 from opforge.bench.clocks import clock_for
 from opforge.bench.measure import first_line, make_place
 from opforge.bench.medians import Median
+from opforge.builders.lookup import tuning_results as records
 from opforge.cache.filesystem import lock
-from opforge.cache.records import tuned as records
 from opforge.errors import TuningError
 from opforge.machine_folder import make_folder
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Prepared

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from opforge.bench.harness import take_turns
 from opforge.bench.medians import Median, median
-from opforge.cache.records.tuned import REPLACES
+from opforge.builders.lookup.tuning_results import REPLACES
 from opforge.ops.cases.form import Seconds
 
 Config = Mapping[str, int]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from opforge.builders.lookup.tuning_results import DTYPES
 from opforge.cache import schema
 from opforge.cache.filesystem.files import read_file
-from opforge.cache.records.tuned import DTYPES
 from opforge.cache.schema import FormatError, items, table, whole
 from opforge.errors import TuningError
 

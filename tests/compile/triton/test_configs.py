@@ -12,9 +12,9 @@ from support.text_files import write
 from support.tuned_ops import row
 
 from opforge.builders.declaration.description import description_key
+from opforge.builders.lookup import tuning_results as records
 from opforge.builders.triton_op import tuned
 from opforge.builders.triton_op.kernel import Kernel, check_kernels, kernel_texts, with_variants
-from opforge.cache.records import tuned as records
 from opforge.errors import BuilderError
 
 CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
+from opforge.cache.areas import AREAS
+
 KEY, ENTRY = "0" * 32, "0" * 32 + "-" + "0" * 8
-EXAMPLES = {
-    "descriptions": KEY,
-    "entries": ENTRY,
-    "failures": f"{KEY}.json",
-    "fetched": KEY,
-    "graphs": f"{KEY}.{'0' * 16}",
+_EXAMPLES = {
     "locks": KEY,
-    "logs": f"{KEY}.log",
-    "objects": KEY,
-    "peaks": KEY,
     "pins": "a-project",
-    "plans": KEY,
     "quarantine": f"{ENTRY}.1.{'0' * 8}",
-    "sources": KEY,
     "staging": f"plan.another-host.1-1.{'0' * 8}",
     "toolchains": f"{KEY}.json",
-    "jit": f"{'a' * 32}.{'b' * 16}",
-    "tuned": "0" * 32,
 }
+
+
+def _of(pattern: str) -> str:
+    """Returns a name of a pattern that has nothing but hex digits, dots and letters."""
+    return re.sub(r"\[0-9a-f\]\{(\d+)\}", lambda match: "0" * int(match[1]), pattern).replace("\\", "")
+
+
+EXAMPLES = {name: _EXAMPLES.get(name) or _of(area.names) for name, area in AREAS.items()}

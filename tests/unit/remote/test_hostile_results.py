@@ -12,9 +12,9 @@ from support import tuned_ops
 from support.tuned_ops import FLOAT32, row
 
 from opforge.builders.lookup import tuned
+from opforge.builders.lookup import tuning_results as records
+from opforge.builders.lookup.tuning_results import MAX_SIZE, NEAREST
 from opforge.cache import current
-from opforge.cache.records import tuned as records
-from opforge.cache.records.tuned import MAX_SIZE, NEAREST
 from opforge.remote import publish, remotes, statements, topics
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Statement

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opforge.cache.records import tuned as tuned_records
+from opforge.builders.lookup import tuning_results as tuned_records
 from opforge.errors import OpforgeError
 from opforge.remote import statements, topics, withdrawals
 from opforge.remote.signatures import signing, trust

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from opforge.accelerator.target import Target
+from opforge.builders.lookup import tuning_results as records
 from opforge.builders.triton_op import tuned as kernels_tuned
 from opforge.builders.triton_op.kernel import Kernel
-from opforge.cache.records import tuned as records
 from opforge.errors import TuningError
 from opforge.ops.cases.form import Timed, TuningCase
 from opforge.tuning import run, subjects

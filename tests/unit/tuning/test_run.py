@@ -15,8 +15,8 @@ from support.owners import STRANGER, as_root
 from support.text_files import write
 
 from opforge.builders.lookup import tuned
+from opforge.builders.lookup import tuning_results as records
 from opforge.cache.current import own_store
-from opforge.cache.records import tuned as records
 from opforge.cli.tune import command
 from opforge.errors import TuningError
 from opforge.tuning import run, shapes, subjects

@@ -71,23 +71,40 @@ def install(
         from .dry_run import show
 
         sys.exit(OK if show(kernels, machine, urls, offline, as_json) else FAILED)
-    root = root_of(into, user)
-    results: list[tuple[Installed, bool]] = []
-    skipped: list[dict[str, Any]] = []
-    if not kernels:
-        from opforge.packages.project import install as project_install
-
-        def skip(kernel: LockedKernel, devices: Sequence[str], backend: str) -> None:
-            version = str(kernel.version)
-            skipped.append({"name": kernel.name, "version": version, "devices": devices, "backend": backend})
-
-        with Transfers(as_json) as transfers:
-            results = project_install.install_locked(
-                root, os.getcwd(), frozen, all_platforms, urls, transfers, show_unsigned, offline, skip
-            )
-    elif frozen:
+    if kernels and frozen:
         raise click.UsageError("--frozen installs the project's own kernels: name none")
-    # All are chosen before the first is installed: one that is not there changes nothing.
+    root = root_of(into, user)
+    if kernels:
+        _print(_installed(root, kernels, urls, offline, all_platforms, as_json), (), as_json)
+    else:
+        _print(*_of_project(root, frozen, all_platforms, urls, offline, as_json), as_json)
+
+
+def _of_project(
+    root: Root, frozen: bool, all_platforms: bool, urls: Sequence[str], offline: bool, as_json: bool
+) -> tuple[list[tuple[Installed, bool]], list[dict[str, Any]]]:
+    """Installs the packages of the project in this folder; returns them, and those that no device here needs."""
+    from opforge.packages.project.install import install_locked
+
+    skipped: list[dict[str, Any]] = []
+
+    def skip(kernel: LockedKernel, devices: Sequence[str], backend: str) -> None:
+        version = str(kernel.version)
+        skipped.append({"name": kernel.name, "version": version, "devices": devices, "backend": backend})
+
+    folder = os.getcwd()
+    with Transfers(as_json) as transfers:
+        done = install_locked(root, folder, frozen, all_platforms, urls, transfers, show_unsigned, offline, skip)
+    return done, skipped
+
+
+def _installed(
+    root: Root, kernels: Sequence[str], urls: Sequence[str], offline: bool, all_platforms: bool, as_json: bool
+) -> list[tuple[Installed, bool]]:
+    """Installs named packages, from folders and from stores.
+
+    All are chosen before the first is installed: one that is not there changes nothing.
+    """
     from opforge.packages.registry import install as installing
     from opforge.packages.registry import selection
 
@@ -97,11 +114,9 @@ def install(
     finally:
         installing.note_withdrawals(root, among)
     show_unsigned([choice.verified for choices in chosen for choice in choices])
-    for text in filter(is_folder, kernels):
-        results.append((_from_folder(root, text), True))
+    results = [(_from_folder(root, text), True) for text in filter(is_folder, kernels)]
     with Transfers(as_json) as transfers:
-        results += [installing.install(root, choice, transfers) for choices in chosen for choice in choices]
-    _print(results, skipped, as_json)
+        return results + [installing.install(root, choice, transfers) for choices in chosen for choice in choices]
 
 
 def _from_folder(root: Root, folder: str) -> Installed:

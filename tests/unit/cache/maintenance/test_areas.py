@@ -11,9 +11,9 @@ from support.store import own_names
 
 from opforge import machine_folder, memory
 from opforge.cache import current
+from opforge.cache.areas import DAY
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc, limits
-from opforge.cache.maintenance.garbage import DAY
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
@@ -35,7 +35,7 @@ def enforce_in(days, fake_store, monkeypatch, max_size=None, max_age=None):
 
 
 def test_every_area_is_bounded(fake_store):
-    """A new area needs a line in MAX_AGE_SECONDS, or a bound of its own."""
+    """A new area needs an age in `areas.AREAS`, or a bound of its own."""
     areas = {*current.FOLDERS, *garbage.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE, *size_log.RECLAIMABLE}
     assert areas == {*garbage.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE}
     assert areas <= {*gc.KINDS, "entries"}

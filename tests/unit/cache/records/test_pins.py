@@ -9,8 +9,8 @@ import pytest
 from support import text_files
 
 from opforge.cache import admit
+from opforge.cache.areas import DAY
 from opforge.cache.maintenance import gc, limits
-from opforge.cache.maintenance.garbage import DAY
 from opforge.cache.records import pins
 
 

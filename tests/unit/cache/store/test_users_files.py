@@ -11,7 +11,7 @@ from support import text_files
 from support.owners import ME
 from support.store import own_names
 
-from opforge.cache import current, ownership, staging
+from opforge.cache import areas, current, ownership, staging
 from opforge.cache.layout import TAG_NAME, VERSION, Layout
 from opforge.cache.maintenance import garbage, gc, limits, listing, verify
 from opforge.cache.records import size_log
@@ -19,7 +19,7 @@ from opforge.errors import CacheDirError
 
 DAY = 24 * 3600.0
 FOREIGN = ("notes", "2026", "old", "report.json", "a.log", "x.tmp", "x.o", "0" * 31, "KEY.json")
-AREAS = sorted(ownership.FORMS)
+AREAS = sorted(areas.AREAS)
 
 
 def contents(root):

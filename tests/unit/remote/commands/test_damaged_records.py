@@ -10,9 +10,9 @@ from support.jits import pages
 from support.remote.artifacts import run
 from support.remote.withdrawing import withdraw
 
+from opforge.builders.lookup import tuning_results as records
 from opforge.cache import current
 from opforge.cache.keys import bytes_digest
-from opforge.cache.records import tuned as records
 from opforge.jits.kind import JIT
 from opforge.remote import remotes
 from opforge.remote.op_statements import came_from

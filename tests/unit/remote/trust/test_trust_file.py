@@ -189,7 +189,7 @@ HEAD = '{"format": 1,\n "keys": [\n'
             HEAD + '{"key": "%s", "for": ["op:*",\n"note:x"]}]}',
             "line 4: 'keys[0].for[1]' is 'note:x': expected op:",
         ),
-        (HEAD + '{"key": "%s", "for": [5]}]}', "line 3: 'keys[0].for[0]' is 5: expected op:NAME"),
+        (HEAD + '{"key": "%s", "for": [5]}]}', "line 3: 'keys[0].for[0]' is 5: expected a text"),
         (
             HEAD + '{"key": "%s", "for": ["op:*"],\n"until": "soon"}]}',
             "line 4: 'keys[0].until' is 'soon': expected a day such as",

@@ -18,11 +18,10 @@ from opforge import formats, settings, trust
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
+from opforge.cache.records import fetched
 from opforge.cache.schema import KEY, NUMBER, FormatError, items, record, table, text, version, whole
 from opforge.machine_folder import make_folder, write_file
 from opforge.warm import library
-
-from . import fetched
 
 FOLDER, RESULT, FETCHED = "tuned", ".json", ".fetched"
 MAX_BYTES, MAX_ROWS, MAX_OTHERS, MAX_NAMES = 64 << 10, 512, 256, 8
