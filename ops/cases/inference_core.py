@@ -246,6 +246,7 @@ INFERENCE_CORE = (
         f"RMS norm, {ODD} channels",
         RMS_NORM[1],
         RMS_NORM[0],
+        dtypes=("float32", "bfloat16"),
         **_odd("rms_norm", {TORCH: _torch_rms, COMPILED: _compiled_rms}, {}),
     ),
     _compared("layer norm", "layer_norm", partial(_inputs, 1, 1, 2, EPS), _layer_norm, 2, ("output",), accuracy=4.0),

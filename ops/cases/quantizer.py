@@ -157,7 +157,7 @@ def _case(
     operators: tuple[Callable[..., Any], int, int],
     **others: Any,
 ) -> Case:
-    """Returns a case. `operators` is a function for the rivals, and the first and last of the arguments that it gets."""
+    """Returns a case. `operators` is a function for the rivals, with the first and last argument that it gets."""
     splits = bits == 4 and function != "dequantize_"
     return Case(
         f"{name}, {bits} bits",

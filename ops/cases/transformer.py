@@ -157,7 +157,8 @@ def _exact(norms_first: bool, rows: Tensor, gradient: Tensor, mask: Tensor, *wei
 
 def _allowed(norms_first: bool, share: float, *arguments: Tensor) -> list[Tensor]:
     """Returns a share of the largest value: a gradient is a sum over all tokens, with an error in proportion to it."""
-    return [share * (value.abs() + value.abs().max().clamp_min(1.0)) for value in _exact(norms_first, *arguments)]
+    exact = [value.nan_to_num(0.0) for value in _exact(norms_first, *arguments)]
+    return [share * (value.abs() + value.abs().max().clamp_min(1.0)) for value in exact]
 
 
 def _compared(norms_first: bool, dtype: str, share: float) -> Case:
@@ -175,6 +176,21 @@ def _compared(norms_first: bool, dtype: str, share: float) -> Case:
     )
 
 
+def _gradient(place: Place) -> tuple[Any, ...]:
+    """Returns the gradient of a GELU's result, its inputs, and the bias that is added to these."""
+    sizes = (place.shape, place.shape, place.shape[-1:])
+    return tuple(2 * place.draw(*size, seed=seed) for seed, size in enumerate(sizes))
+
+
+def _slope(gradient: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+    import torch
+
+    from opforge.ops.transformer import reference
+
+    total = (rows + bias).requires_grad_()
+    return torch.autograd.grad(reference.gelu(total), total, gradient)[0]
+
+
 TRANSFORMER = (
     _timed("layer, both ways", 0.0, {ENCODER: 1.0}, (1,)),
     _timed("layer with dropout, both ways", 0.1, {}, ()),
@@ -184,4 +200,18 @@ TRANSFORMER = (
         for dtype, share in (("float32", 1e-4), ("bfloat16", 5e-2))
     ),
 )
+BIAS_GELU_GRADIENT = Case(
+    "gradient of bias and GELU",
+    _gradient,
+    "bias_gelu_grad_",
+    reference=_slope,
+    dtypes=("float32", "bfloat16", "float16"),
+    shapes=((0, 8), (1, 1), (3, 15), (2, 3, 17), (2, 1025)),
+    tolerance={"float32": 2e-6, "bfloat16": 0.125, "float16": 0.016},  # 1 - sigmoid cancels
+    strided=False,
+    promises=(Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.NAN, Promise.BATCH),
+    batch={0: 0, 1: 0},
+)
+"""The slope at infinity is a limit, and far from 0 it is less than the least number: neither is promised."""
+TRANSFORMER = (*TRANSFORMER, BIAS_GELU_GRADIENT)
 STOCHASTIC_TRANSFORMER = (TRANSFORMER[0], *TRANSFORMER[2:])

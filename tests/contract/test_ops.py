@@ -1,11 +1,52 @@
-"""The contract of ops, for every case of opforge's own ops that has a reference."""
+"""The contract of ops, for every op of opforge on the CPU: what its cases say and promise (ops/cases/)."""
 
 from __future__ import annotations
+
+import importlib
 
 import pytest
 
 from opforge.builders.cpu import BUILDERS
-from opforge.ops.cases import CASES, load_cases
+from opforge.ops.cases import CASES, Promise, load_cases
 from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
+
+
+def contract_of(name):
+    """Returns the class of tests for a builder."""
+    module, _, kind = BUILDERS[name].partition(":")
+    builder = getattr(importlib.import_module(module), kind)
+    return type(f"Test{name.removesuffix('Builder')}", (OpContract,), {"builder": builder, "__module__": __name__})
+
+
+for _name in CASES:
+    _contract = contract_of(_name)
+    globals()[_contract.__name__] = _contract
+del _contract
+
+
+def test_each_op_has_a_case_that_says_what_is_right():
+    for name, path in CASES.items():
+        cases = load_cases(path)
+        assert any(case.reference or case.checks for case in cases), f"{name} has nothing to compare with"
+
+
+def test_what_rows_or_elements_compute_by_themselves_is_invariant_to_the_batch():
+    """An op that loses the promise must say so here."""
+    others = {
+        "AsyncIOBuilder",  # it computes nothing
+        "FusedLambBuilder",  # by the norms of whole tensors
+        "InferenceBuilder",  # torch's products
+        "PinMemoryBuilder",
+        "RaggedOpsBuilder",
+        "RaggedUtilsBuilder",
+        "ShareMemCommBuilder",
+        "UtilsBuilder",
+    }
+    found = {
+        name
+        for name, path in CASES.items()
+        if any(Promise.BATCH in case.promises for case in load_cases(path) if case.reference)
+    }
+    assert found == set(CASES) - others

@@ -16,6 +16,7 @@ from opforge_opencl.builders.opencl import OpenCLOpBuilder
 
 from opforge.accelerator import INTERFACE_VERSION, Target, candidates
 from opforge.errors import OpNotFoundError, SourceNotFoundError
+from opforge.ops.cases import Case
 from opforge.testing import AcceleratorContract, OpContract
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge_opencl.__file__))
@@ -162,21 +163,24 @@ def test_the_errors_of_the_adam_step_name_the_argument(adam):
         adam(ones, ones, ones, ones, 0, *HYPER.values(), 0)
 
 
+SOFTMAX = Case(
+    "softmax",
+    lambda place: (20 * place.draw(*place.shape), 0),
+    lambda softmax: softmax,
+    reference=lambda x, _device: x.softmax(-1),
+    shapes=((0, 5), (3, 0), (1, 1), (63,), (2, 3, 65), (5, 1000)),
+    tolerance=1e-5,
+    strided=False,
+    opcheck=("test_schema", "test_faketensor"),
+)
+
+
 class TestSoftmaxContract(OpContract):
-    shapes = ((0, 5), (3, 0), (1, 1), (63,), (2, 3, 65), (5, 1000))
-    strided = False
-    rtol, atol = 1e-5, 1e-9
-    opcheck_tests = ("test_schema", "test_faketensor")
+    cases = (SOFTMAX,)
 
     @pytest.fixture(autouse=True)
-    def loaded(self, softmax):
-        self.op = softmax
-
-    def inputs(self, shape, dtype):
-        return ((torch.randn(shape) * 20).to(dtype), 0)
-
-    def reference(self, x, device):
-        return x.softmax(-1)
+    def loaded_softmax(self, softmax):
+        self.loaded = softmax
 
 
 def test_many_threads_share_a_device(softmax):

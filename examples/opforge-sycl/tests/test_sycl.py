@@ -14,6 +14,7 @@ import torch
 from opforge_sycl.builders.softmax import SYCLSoftmaxBuilder
 
 from opforge.errors import SourceNotFoundError
+from opforge.ops.cases import Case
 from opforge.testing import OpContract
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -43,22 +44,22 @@ print(result)
 """
 
 
+SOFTMAX = Case(
+    "softmax",
+    lambda place: (10 * place.draw(*place.shape),),
+    "softmax",
+    reference=lambda x: x.softmax(-1),
+    shapes=((1, 1), (3, 63), (5, 1000), (0, 5)),
+    tolerance=1e-5,
+    strided=False,
+    opcheck=("test_schema",),  # the op has no fake kernel
+    compiled=False,
+)
+
+
 class TestSoftmaxContract(OpContract):
+    builder, cases = SYCLSoftmaxBuilder, (SOFTMAX,)
     device = "xpu"
-    shapes = ((1, 1), (3, 63), (5, 1000), (0, 5))
-    strided = False
-    rtol, atol = 1e-5, 1e-7
-    opcheck_tests = ("test_schema",)  # the op has no fake kernel
-    compiled = False
-
-    def make_op(self):
-        return SYCLSoftmaxBuilder().load().softmax
-
-    def inputs(self, shape, dtype):
-        return ((torch.randn(shape) * 10).to(dtype),)
-
-    def reference(self, x):
-        return x.softmax(-1)
 
 
 def build_ops(*arguments, **variables):

@@ -29,7 +29,7 @@ class Subject(NamedTuple):
     cases: Sequence[Case]
     configs: Callable[[Case], list[Config]]
     """The configs of a case, without the default."""
-    use: Callable[[TuningCase, Config], None]
+    use: Callable[[Case, Config], None]
     """Sets a config, for calls of all dtypes and sizes; an empty one is the default."""
     restore: Callable[[], None]
     """Sets what the stored result says again."""

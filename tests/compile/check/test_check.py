@@ -9,9 +9,8 @@ import pytest
 from support import child_processes, text_files
 
 import opforge
-from opforge.check import stages
-from opforge.ops.cases import CASES
-from opforge.testing.checks import CHECKS as OURS
+from opforge.ops.cases import CASES, load_cases
+from opforge.testing import OpContract
 
 pytestmark = pytest.mark.compile
 
@@ -48,37 +47,37 @@ import os
 from opforge import OpBuilder
 
 class RightBuilder(OpBuilder):  # the others are the same op, which is then built once
-    name, sources = "their_ops", ["twice.cpp"]
+    name, sources, cases = "their_ops", ["twice.cpp"], "their_ops.cases:TWICE"
 
-class WrongBuilder(RightBuilder): pass
-class CrashingBuilder(RightBuilder): pass
+class WrongBuilder(RightBuilder):
+    cases = "their_ops.cases:WRONG"
+
+class CrashingBuilder(RightBuilder):
+    cases = ""  # an entry point names them
+
 class UnknownBuilder(RightBuilder):
+    cases = ""
+
     def gate(self, capabilities):
         with open(os.environ["ASKED_BY"], "a") as file:
             print(os.getpid(), os.getppid(), file=file)
         return []
 """
-CHECKS = """\
-import torch
-from opforge.testing.checks.form import OpCheck, draw
+CASES_TEXT = """\
+from dataclasses import replace
+from opforge.ops.cases import Case
 
-class Twice(OpCheck):
-    function = "twice"
-    dtypes = (torch.float32,)
-    refused_dtypes = ()
-
-    def inputs(self, shape, dtype):
-        return (draw(*shape, dtype=dtype),)
-
-    def reference(self, x):
-        return 2 * x
-
-class Wrong(Twice):
-    def reference(self, x):
-        return 2 * x + 1
-
-class Crashing(Twice):
-    function = "crash"
+TWICE = Case(
+    "twice",
+    lambda place: (place.draw(*place.shape),),
+    "twice",
+    reference=lambda x: 2 * x,
+    shapes=((0, 8), (3, 15), (2, 1025)),
+    refused_dtypes=(),
+    strided=False,
+)
+WRONG = replace(TWICE, reference=lambda x: 2 * x + 1)
+CRASHING = replace(TWICE, function="crash")
 """
 POINTS = """\
 [opforge.op_builders]
@@ -86,10 +85,8 @@ cpu.RightBuilder = their_ops.builders:RightBuilder
 cpu.WrongBuilder = their_ops.builders:WrongBuilder
 cpu.CrashingBuilder = their_ops.builders:CrashingBuilder
 cpu.UnknownBuilder = their_ops.builders:UnknownBuilder
-[opforge.checks]
-RightBuilder = their_ops.checks:Twice
-WrongBuilder = their_ops.checks:Wrong
-CrashingBuilder = their_ops.checks:Crashing
+[opforge.cases]
+CrashingBuilder = their_ops.cases:CRASHING
 """
 
 
@@ -102,7 +99,7 @@ def package(tmp_path_factory):
     text_files.write(own, "twice.cpp", SOURCE)
     text_files.write(own, "__init__.py", "")
     text_files.write(own, "builders.py", BUILDERS)
-    text_files.write(own, "checks.py", CHECKS)
+    text_files.write(own, "cases.py", CASES_TEXT)
     metadata = folder / "their_ops-1.0.dist-info"
     metadata.mkdir()
     text_files.write(metadata, "METADATA", "Metadata-Version: 2.1\nName: their-ops\nVersion: 1.0\n")
@@ -132,9 +129,19 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
     rows = {row["name"]: row for row in report["results"]}
     assert [row["state"] for row in report["results"]] == ["crashed", "ok", "unchecked", "failed"]
     right, wrong, crashing = rows["RightBuilder"], rows["WrongBuilder"], rows["CrashingBuilder"]
-    assert right["tests"] == 4 and right["load_ms"] > 0 and right["device"] == report["machine"]["cpu"]
+    assert right["tests"] == 9 and right["promises"] == [
+        "repeats",
+        "threads",
+        "alignment",
+        "NaN",
+        "infinities",
+        "accuracy",
+    ]
+    assert (
+        right["error"] == right["eager"] == 0.0 and right["load_ms"] > 0 and right["device"] == report["machine"]["cpu"]
+    )
     assert wrong["stage"] == "reference"
-    text = "Wrong.test_results_agree_with_float64: for shape (3, 15) and torch.float32 result 0 differs"
+    text = "test_results_agree_with_float64: twice, for shape (3, 15) and float32: result 0 differs"
     assert text in wrong["reason"]
     assert (crashing["stage"], crashing["reason"]) == ("reference", "it was ended by signal 6 (Aborted)")
     assert rows["UnknownBuilder"]["reason"] == "it has no reference: it was loaded, and compared with nothing"
@@ -160,7 +167,7 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
 def test_one_of_our_ops_is_compared_and_measured(check):
     done = check("CPUAdam", "--json")
     (row,) = json.loads(done.stdout)["results"]
-    assert (row["state"], row["tests"], done.returncode) == ("ok", 4, 0), row
+    assert (row["state"], done.returncode) == ("ok", 0) and "batch" in row["promises"], row
     assert row["gb_per_s"] > 0 and row["of_copy"] > 0 and row["first_ms"] > 0
 
 
@@ -192,7 +199,7 @@ def unlocked(op):
         ("PinMemoryBuilder", "pin_handle", unlocked, "the memory is not zero, or not locked"),
         ("RaggedOpsBuilder", "linear_kv_copy", lambda _op: does_nothing, "the cache holds other values"),
         ("RaggedOpsBuilder", "flash_attn_by_atoms", lambda _op: does_nothing, "elements differ"),
-        ("RaggedOpsBuilder", "moe_gather", lambda _op: does_nothing, "elements differ"),
+        ("RaggedOpsBuilder", "moe_gather", lambda _op: does_nothing, "there are 1 results, and 2 of the reference"),
         (
             "RaggedUtilsBuilder",
             "allocate_view_on",
@@ -204,20 +211,16 @@ def unlocked(op):
             "TransformerBuilder",
             "backward_fp32",
             lambda op: lambda *arguments: [2 * gradient for gradient in op.backward_fp32(*arguments)],
-            "pre_layer_norm=True, a gradient: ",
+            "norms before, float32, for shape .*: result 1 differs",
         ),
     ],
 )
 def test_a_wrong_result_fails_the_check_of_its_op(name, function, wrong, text):
     op = opforge.get_accelerator().create_op_builder(name).load()
-    contract = stages.contract_of(name)
-    contract.of(op, "cpu").check()
+    cases = load_cases(CASES[name])
+    OpContract.of(cases, op, "cpu").check()
     with pytest.raises(AssertionError, match=text):
-        contract.of(Altered(op, **{function: wrong(op)}), "cpu").check()
-
-
-def test_each_of_our_ops_has_a_check_and_a_case_to_measure():
-    assert set(OURS) == set(CASES)
+        OpContract.of(cases, Altered(op, **{function: wrong(op)}), "cpu").check()
 
 
 def test_an_unknown_op_and_a_wrong_timeout_are_refused(check):

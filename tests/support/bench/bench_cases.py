@@ -11,38 +11,39 @@ events = []
 
 
 def _sleeping(seconds):
-    return lambda place: lambda: time.sleep(seconds)
+    return lambda inputs: lambda: time.sleep(seconds)
 
 
-def _absent(place):
+def _absent(inputs):
     raise MissingError("it is not installed: install it")
 
 
-def _broken(place):
+def _broken(inputs):
     raise ZeroDivisionError("no\nmore lines")
 
 
-def _interrupted(place):
+def _interrupted(inputs):
     raise KeyboardInterrupt
 
 
-def _measures_itself(place):
+def _measures_itself(inputs):
     return lambda: Seconds(0.004, 0.001)
 
 
-def _with_an_end(place):
-    place.stack.callback(events.append, "ended")
+def _with_an_end(inputs):
+    inputs.place.stack.callback(events.append, "ended")
     return lambda: None
 
 
 def case(name="sleep", ours=0.001, **contenders):
     return Case(
         name,
-        (1, 2),
-        lambda place: place,
-        {OURS: _sleeping(ours), "slower": _sleeping(0.02), **contenders},
-        ("slower",),
-        lambda size, itemsize: size * itemsize,
+        lambda place: (),
+        sizes=(1, 2),
+        ours=contenders.pop(OURS, _sleeping(ours)),
+        rivals={"slower": _sleeping(0.02), **contenders},
+        baseline=("slower",),
+        amount=lambda size, itemsize: size * itemsize,
         goals={"reference": 1.5},
     )
 
@@ -54,11 +55,12 @@ INTERRUPTED = (case("before"), case(**{OURS: _interrupted}), case("after"))
 HUGE = (
     Case(
         "huge",
-        (1,),
-        lambda place: place,
-        {OURS: _sleeping(0.001), "slower": _sleeping(0.002)},
-        ("slower",),
-        lambda size, itemsize: 1 << 50,
+        lambda place: (),
+        sizes=(1,),
+        ours=_sleeping(0.001),
+        rivals={"slower": _sleeping(0.002)},
+        baseline=("slower",),
+        amount=lambda size, itemsize: 1 << 50,
     ),
 )
 

@@ -31,13 +31,15 @@ def test_a_case_is_consistent(item):
     from opforge.ops.cases.form import TIME, UNITS
 
     case = item.case
-    assert OURS in case.contenders
-    assert set(case.reference) <= set(case.contenders) - {OURS}
+    assert case.function or case.ours
+    assert OURS not in case.rivals
+    assert set(case.baseline) <= set(case.rivals)
     assert list(case.sizes) == sorted(set(case.sizes))
     assert set(case.quick_sizes()) <= set(case.sizes)
     assert case.unit in (*UNITS, TIME)
-    assert {*case.goals, *case.processor_goals} <= {*case.contenders, "reference"}
+    assert {*case.goals, *case.processor_goals} <= {*case.rivals, "reference"}
     assert all(case.amount(size, 2) > 0 for size in case.sizes)
+    assert set(case.measured_dtypes) <= set(case.dtypes)
     assert set(case.devices) <= {"cpu", "cuda"}
 
 
@@ -68,7 +70,7 @@ def test_the_error_for_an_unknown_op_names_the_nearest():
     assert str(error.value).startswith("'CPUAdm' is not an op that has cases. Did you mean CPUAdam")
     with pytest.raises(UnknownOpError, match="No module named 'no_such_module'"):
         select(["no_such_module:CASES"])
-    with pytest.raises(UnknownOpError, match="'json:dumps' is not a tuple"):
+    with pytest.raises(UnknownOpError, match="'json:dumps': TypeError: 'json:dumps' is not a Case, or a tuple of them"):
         select(["json:dumps"])
 
 
@@ -85,10 +87,34 @@ def test_cases_of_ones_own_are_found_in_the_working_folder(tmp_path, monkeypatch
 
 
 def test_goals_may_depend_on_the_size():
-    from opforge.ops.cases import OURS, Case
+    from opforge.ops.cases import Case
 
-    contenders = dict.fromkeys((OURS, "gloo"), lambda inputs: lambda: None)
-    case = Case("x", (1, 2), lambda place: place, contenders, ("gloo",), lambda *_: 1.0, goals={"gloo": {1: 10.0}})
+    rivals = {"gloo": lambda inputs: lambda: None}
+    case = Case("x", lambda place: (), sizes=(1, 2), rivals=rivals, baseline=("gloo",), goals={"gloo": {1: 10.0}})
     assert case.goal("gloo", 1) == 10.0
     assert case.goal("gloo", 2) is None
     assert case.goal("reference", 1) is None
+
+
+def test_a_case_that_contradicts_itself_is_an_error():
+    from opforge.ops.cases import Case, Promise
+
+    with pytest.raises(ValueError, match="the case 'x' promises BATCH or has `batch`, expected both or none"):
+        Case("x", lambda place: (), promises=(Promise.BATCH,))
+    with pytest.raises(ValueError, match="the case 'x' names 'gloo': expected one of its rivals: copy"):
+        Case("x", lambda place: (), rivals={"copy": lambda inputs: lambda: None}, goals={"gloo": 1.0})
+
+
+def test_a_builder_names_its_cases(tmp_path, monkeypatch):
+    from opforge.bench.selection import select
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named_cases.py").write_text(
+        "from opforge import OpBuilder\n"
+        "from opforge.ops.cases import Case\n"
+        "CASE = Case('one', lambda place: (), sizes=(1,))\n"
+        "class OneBuilder(OpBuilder):\n"
+        "    name, sources, cases = 'one', ['one.cpp'], 'named_cases:CASE'\n"
+    )
+    (item,) = select(["named_cases:OneBuilder"])
+    assert (item.case.name, item.builder.__name__) == ("one", "OneBuilder")

@@ -29,7 +29,8 @@ def test_the_documentation_states_the_bytes_of_norms_and_activations():
 def test_cases_move_each_tensor_once():
     """Against sums that are written out: rows of 4096 channels, half of the tokens, keys and values, two experts."""
     odd = [3 * 4095 * 2 * 2] * 2
-    assert [case.amount(3, 2) for case in INFERENCE_CORE] == [3 * CHANNELS * 2 * n for n in (2, 4, 2, 1.5)] + odd
+    timed = [case for case in INFERENCE_CORE if case.sizes]
+    assert [case.amount(3, 2) for case in timed] == [3 * CHANNELS * 2 * n for n in (2, 4, 2, 1.5)] + odd
     assert {case.amount(8, 4) for case in RANDOM_LTD} == {BATCH * 4 * TOKEN * 4 * 2}
     assert [case.amount(5, 2) for case in RAGGED_OPS] == [
         2 * 5 * 1024 * 2,

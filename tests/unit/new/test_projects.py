@@ -69,7 +69,7 @@ def test_every_kind_has_what_a_project_needs(project):
     names = set(texts(folder))
     package = f"my_{kind}"
     needed = {".gitignore", ".github/workflows/wheels.yml", "README.md", "pyproject.toml", f"{package}/__init__.py"}
-    op = {"kernel.toml", "benchmarks/squared_relu.py", "tests/test_squared_relu.py", f"{package}/reference.py"}
+    op = {"kernel.toml", f"{package}/cases.py", "tests/test_squared_relu.py", f"{package}/reference.py"}
     assert needed | (set() if kind == "accelerator" else op) <= names
     assert not any(name.endswith(".in") for name in names - {MANIFEST})
 
@@ -234,7 +234,6 @@ def test_a_name_that_no_package_can_have_is_refused_with_a_near_name(name, text)
 @pytest.mark.parametrize(
     ("name", "kind", "text"),
     [
-        ("squared-relu", "cpu", "its file benchmarks/squared_relu.py would be imported in place of the package."),
         ("samples", "cpu", "its file samples.py would be imported in place of the package. Such as 'samples-op'."),
         ("build", "triton", "build/ is the folder of what is built, and git ignores it."),
         ("npu", "accelerator", "'npu' is an accelerator of opforge's own, and no package can replace it."),

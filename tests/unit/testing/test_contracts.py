@@ -8,7 +8,7 @@ import sys
 import pytest
 from support import child_processes
 
-from opforge.testing import AcceleratorContract, Contract, OpContract, ToolchainContract, contract
+from opforge.testing import AcceleratorContract, Contract, ToolchainContract, contract
 
 WITHOUT_PYTEST = """
 import sys
@@ -74,10 +74,10 @@ def test_a_contract_is_not_run_without_assertions():
     assert process.stderr.splitlines()[-1] == reason
 
 
-@pytest.mark.parametrize("kind", [AcceleratorContract, OpContract, ToolchainContract])
+@pytest.mark.parametrize("kind", [AcceleratorContract, ToolchainContract])
 def test_a_method_that_must_be_overridden_says_so(kind):
     tested = kind()
-    (make,) = [name for name in ("make_accelerator", "make_op", "make_toolchain") if hasattr(tested, name)]
+    (make,) = [name for name in ("make_accelerator", "make_toolchain") if hasattr(tested, name)]
     with pytest.raises(NotImplementedError, match=f"{kind.__name__} must override {make}"):
         getattr(tested, make)()
 

@@ -12,7 +12,7 @@ from opforge.builders.lookup import tuning_results as records
 from opforge.builders.triton_op import tuned as kernels_tuned
 from opforge.builders.triton_op.kernel import Kernel
 from opforge.errors import TuningError
-from opforge.ops.cases.form import Timed, TuningCase
+from opforge.ops.cases import Case
 from opforge.tuning import run, subjects
 
 CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]
@@ -42,12 +42,13 @@ def subject():
     entry = SimpleNamespace(record={"description": "0" * 32, "target": "cuda:sm_90a"})
     op = SimpleNamespace(kernels=launched, library=SimpleNamespace(__entry__=entry))
     spec = SimpleNamespace(name="scale", target=Target("cuda", ("sm_90a",)))
-    case = TuningCase(
-        (1 << 10, 1 << 20),
-        lambda place: place,
-        lambda _inputs, _config: Timed(launched.launch, lambda: [launched.launch()], [torch.full((4,), TIMES)]),
-        ("any",),
+    case = Case(
         "scale",
+        lambda place: (),
+        lambda _loaded: launched.launch,
+        reference=lambda: torch.full((4,), TIMES),
+        tuned={"any": (1 << 10, 1 << 20)},
+        kernel="scale",
     )
     made = subjects._of_kernels(SimpleNamespace(kernels=[KERNEL]), spec, op, (case,))
     return made, launched
@@ -83,13 +84,13 @@ def test_a_kernel_that_computes_something_else_is_refused(subject, tmp_path):
     launched.breaks = True
     (first, _second) = tune(made, launched, tmp_path)
     (refused,) = [other for other in first["others"] if other["config"] == CONFIGS[1]]
-    assert refused["why"].startswith("refused, because its result differs from the reference's: 4 of 4 integers differ")
+    assert refused["why"].startswith("refused, because result 0 differs from the reference in float64: 4 of 4 elements")
 
 
 def test_a_case_for_a_kernel_without_configs(subject):
     _made, launched = subject
     bare = SimpleNamespace(kernels=[KERNEL, KERNEL._replace(name="other", configs=())])
     spec = SimpleNamespace(name="scale", target=Target("cuda", ("sm_90a",)))
-    case = TuningCase((1,), print, print, what="other")
-    with pytest.raises(TuningError, match=r"it has no kernel 'other' with configs\. Set `what`"):
+    case = Case("other", print, tuned={"any": (1,)}, kernel="other")
+    with pytest.raises(TuningError, match=r"it has no kernel 'other' with configs\. Set `kernel`"):
         subjects._of_kernels(bare, spec, SimpleNamespace(kernels=launched), (case,))

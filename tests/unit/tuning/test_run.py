@@ -36,14 +36,14 @@ MODULE = """\
 from ctypes import c_long, c_void_p
 
 from opforge import OpBuilder
-from opforge.ops.cases.form import Timed, TuningCase
+from opforge.ops.cases import Case
 
 
 class FillBuilder(OpBuilder):
     name, abi, sources = "tuned_fill", "c", ["tuned_fill.cpp"]
     signatures = {"fill": (None, [c_void_p, c_long])}
     tunable = {"block": (128, 256), "wrong": (0, 1)}
-    tuning = "tuned_fill_builder:FILL"
+    cases = "tuned_fill_builder:FILL"
 
 
 class OtherBuilder(OpBuilder):
@@ -53,22 +53,24 @@ class OtherBuilder(OpBuilder):
 def inputs(place):
     import torch
 
-    return torch.empty(place.size)
+    return (torch.empty(place.size),)
 
 
-def timed(out, config):
-    import torch
-
-    op = FillBuilder().load()
-
-    def call():
+def filled(op):
+    def fill(out):
         op.fill(out.data_ptr(), out.numel())
         return out
 
-    return Timed(call, call, torch.arange(out.numel(), dtype=torch.float64))
+    return fill
 
 
-FILL = TuningCase((100, 1000), inputs, timed)
+def expected(out):
+    import torch
+
+    return torch.arange(out.numel(), dtype=torch.float64)
+
+
+FILL = Case("fill", inputs, filled, reference=expected, tuned={"float32": (100, 1000)})
 NOTHING = 7
 """
 
@@ -156,9 +158,7 @@ def test_a_config_that_changes_the_result_is_refused(timed_run):
     first, _second = timed_run()
     refused = [other for other in first.row["others"] if other["config"]["wrong"] == 1]
     assert [other["config"]["block"] for other in refused] == [128, 256]
-    text = (
-        "refused, because its result differs from the reference's: 1 of 100 elements differ; [99] is 7.0, expected 99.0"
-    )
+    text = "refused, because result 0 differs from the reference in float64: 1 of 100 elements differ; [99] is 7.0"
     assert [other["why"].startswith(text) for other in refused] == [True, True]
 
 
@@ -274,13 +274,14 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("where", "problem"),
         [
-            ("", "tuning is '', so there is nothing to time"),
-            ("tuned_fill_builder:NONE", "cannot be imported: module 'tuned_fill_builder' has no attribute 'NONE'"),
-            ("tuned_fill_builder:MODULE", "cannot be imported"),
+            ("", "it names no cases, so there is nothing to time"),
+            ("tuned_fill_builder:NONE", "cannot be used: module 'tuned_fill_builder' has no attribute 'NONE'"),
+            ("tuned_fill_builder:NOTHING", "'tuned_fill_builder:NOTHING' is not a Case, or a tuple of them"),
+            ("opforge.ops.cases.spatial:SPATIAL", "no case of opforge.ops.cases.spatial:SPATIAL is `tuned`"),
         ],
     )
     def test_a_builder_without_a_case(self, module, monkeypatch, where, problem):
-        monkeypatch.setattr(module.FillBuilder, "tuning", where)
+        monkeypatch.setattr(module.FillBuilder, "cases", where)
         with pytest.raises(TuningError, match=problem):
             subjects.load(module.FillBuilder())
 
@@ -294,12 +295,10 @@ class TestTheCommand:
         case = subject.cases[0]
         from dataclasses import replace
 
-        def wrong(out, config):
-            timed = case.timed(out, config)
-            return replace(timed, expected=timed.expected + 1)
-
-        bad = replace(case, timed=wrong)
-        with pytest.raises(TuningError, match="float32 of 100: its default is wrong: 100 of 100 elements differ"):
+        bad = replace(case, reference=lambda out: case.reference(out) + 1)
+        with pytest.raises(
+            TuningError, match=r"float32 of 100: its default is wrong: result 0 differs .*: 100 of 100 elements"
+        ):
             run.run(subject, [(bad, "float32", 100)], own_store().layout.root, run.Budget(None), False, print, print)
 
 
@@ -315,7 +314,7 @@ def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run
     _hit, path, taken, *others = lines()
     assert path == f"  tuned by {stored().path}"
     assert taken == "    float32 of 100: block=128 wrong=0 (0.500, 0.500 to 0.500 of the default's time)"
-    assert others[0].startswith("      not block=128 wrong=1: refused, because its result differs from the reference's")
+    assert others[0].startswith("      not block=128 wrong=1: refused, because result 0 differs from the reference")
     with open(stored().path, "w") as file:
         file.write("nonsense")
     assert " is not used: it is not valid JSON (" in lines()[1]

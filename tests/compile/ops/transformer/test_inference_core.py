@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
 from opforge.ops.transformer import reference
-from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -39,69 +38,6 @@ def each_op(request):
     if not compatible:
         pytest.skip(f"this CPU does not run {request.param}: {compatible}")
     return builder.load()
-
-
-class CoreContract(OpContract):
-    """An op of this library: schema, fake kernel, torch.compile, layouts, special values."""
-
-    dtypes = DTYPES
-    shapes = ((0, 8), (1, 1), (3, 15), (2, 3, 17), (2, 1025))
-    strided = False
-    function = ""
-
-    def make_op(self):
-        return getattr(InferenceCoreBuilder().load(), self.function)
-
-
-class TestBiasActivation(CoreContract):
-    function = "bias_activation"
-    refused_dtypes = (torch.int64, torch.float64)
-
-    def inputs(self, shape, dtype):
-        return draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1), 2
-
-    def reference(self, activation, bias, act_type):
-        return [functional.silu(activation + bias)]
-
-
-class TestGatedActivation(CoreContract):
-    function = "gated_activation"
-    shapes = ((0, 8), (1, 2), (3, 30), (2, 3, 34), (2, 1026))
-    outputs = ("output",)
-
-    def inputs(self, shape, dtype):
-        out = torch.zeros(*shape[:-1], shape[-1] // 2, dtype=dtype)
-        return out, draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1), 5
-
-    def reference(self, output, values, bias, activation_type):
-        return [reference.gated_activation(values, bias, functional.silu)]
-
-
-class TestPreLayerNorm(CoreContract):
-    function = "pre_layer_norm"
-    outputs = ("res_output", "norm_output")
-    rtol, atol = 2e-2, 2e-2  # bfloat16 of values to 10; what is exact is below
-    shapes = ((0, 8), (3, 15), (2, 3, 17), (2, 1025))
-
-    def inputs(self, shape, dtype):
-        rows = [draw(*shape, dtype=dtype, seed=seed) for seed in range(4)]
-        return (*rows, draw(shape[-1], dtype=dtype, seed=4), draw(shape[-1], dtype=dtype, seed=5), EPS)
-
-    def reference(self, res, out, values, residual, gamma, beta, epsilon):
-        return [values + residual, reference.layer_norm(values + residual, gamma, beta, epsilon)]
-
-
-class TestRmsNorm(CoreContract):
-    function = "rms_norm"
-    outputs = ("norm_output",)
-    rtol, atol = 2e-2, 2e-2
-    shapes = ((0, 8), (3, 15), (2, 3, 17), (2, 1025))
-
-    def inputs(self, shape, dtype):
-        return torch.zeros(shape, dtype=dtype), draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=4), EPS
-
-    def reference(self, out, values, gamma, epsilon):
-        return [reference.rms_norm(values, gamma, epsilon)]
 
 
 def assert_no_worse(out, exact, torchs, what=""):

@@ -5,7 +5,6 @@ import torch
 from support.ragged.batches import RaggedBatch
 
 from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
-from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -23,30 +22,6 @@ def draw(*shape, dtype=torch.float32, seed=0):
 
 def integers(*values):
     return torch.tensor(values, dtype=torch.int32)
-
-
-class TestMoeGather(OpContract):
-    """One op for all: schema, fake kernel, torch.compile, layouts."""
-
-    shapes = ((0, 8), (1, 1), (3, 15), (2, 1025))
-    dtypes = DTYPES
-    refused_dtypes = (torch.float64,)
-    strided = False
-    special_values = False  # scores are of another dtype than the rest
-    outputs = ("layer_output",)
-    rtol, atol = 2e-2, 2e-2
-
-    def make_op(self):
-        return RaggedOpsBuilder().load().moe_gather
-
-    def inputs(self, shape, dtype):
-        rows, scores = draw(2 * shape[0], shape[1], dtype=dtype), draw(shape[0], 2).abs() + 0.1
-        slots = torch.randperm(2 * shape[0]).to(torch.int32).view(-1, 2)
-        return torch.zeros(shape, dtype=dtype), rows, scores, slots, integers(3, 1), True
-
-    def reference(self, output, rows, scores, slots, counts, normalize):
-        scores = scores / scores.sum(1, keepdim=True)
-        return [(rows[slots.long()] * scores[..., None]).sum(1), torch.zeros_like(counts)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

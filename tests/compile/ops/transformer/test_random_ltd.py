@@ -6,7 +6,6 @@ import torch
 from opforge.builders.cpu.transformer.random_ltd import RandomLTDBuilder
 from opforge.ops import random_ltd
 from opforge.ops.transformer import reference
-from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)
@@ -23,30 +22,6 @@ def chosen(tokens, retained, *shape, seed=0):
     random = torch.Generator().manual_seed(seed)
     rows = [torch.randperm(tokens, generator=random)[:retained] for _ in range(torch.Size(shape).numel())]
     return torch.stack(rows).reshape(*shape, retained).sort(-1).values.to(torch.int32)
-
-
-class TestGather(OpContract):
-    """The op itself: schema, fake kernel, torch.compile, layouts."""
-
-    dtypes = (torch.float32, torch.float16)
-    shapes = ((1, 1, 1), (3, 5, 7), (2, 17, 1025))
-    refused_dtypes = ()  # a gather copies elements of any dtype
-    strided = False
-    rtol = atol = 0
-
-    def make_op(self):
-        return RandomLTDBuilder().load().tokens_gather_
-
-    def inputs(self, shape, dtype):
-        batch, tokens, channels = shape
-        retained = (tokens + 1) // 2
-        values = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
-        return torch.zeros(batch, retained, channels, dtype=dtype), values, chosen(tokens, retained, batch), True
-
-    outputs = ("out",)
-
-    def reference(self, out, activations, indices, batch_first):
-        return [reference.token_gather(activations, indices, batch_first)]
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

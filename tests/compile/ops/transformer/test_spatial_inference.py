@@ -5,7 +5,6 @@ import torch
 
 from opforge.builders.cpu.transformer.spatial_inference import SpatialInferenceBuilder
 from opforge.ops.transformer import reference
-from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -14,26 +13,6 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 @pytest.fixture(scope="module")
 def op():
     return SpatialInferenceBuilder().load()
-
-
-class TestChannelBiasAdd(OpContract):
-    """The op itself: schema, fake kernel, torch.compile, layouts, special values."""
-
-    dtypes = DTYPES
-    shapes = ((2, 0), (1,), (7,), (3, 5), (2, 17, 15), (1025,))
-    strided = False
-    outputs = ("out",)
-
-    def make_op(self):
-        return SpatialInferenceBuilder().load().channel_bias_add_
-
-    def inputs(self, shape, dtype):
-        random = torch.Generator().manual_seed(1)
-        draw = lambda *sizes: torch.randn(sizes, generator=random).to(dtype)  # noqa: E731
-        return torch.zeros(shape, dtype=dtype), draw(*shape), draw(shape[-1]), draw(*shape), draw(shape[-1])
-
-    def reference(self, out, *inputs):
-        return [reference.channel_bias_add(*inputs)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

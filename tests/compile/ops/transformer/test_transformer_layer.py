@@ -10,7 +10,6 @@ from opforge.builders.cpu.transformer.transformer import StochasticTransformerBu
 from opforge.ops import TransformerConfig, TransformerLayer
 from opforge.ops.transformer import reference
 from opforge.ops.transformer.steps import Weights
-from opforge.testing import OpContract
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 WIDTH, HEADS, INNER, EPS = 16, 2, 24, 1e-5
@@ -47,29 +46,6 @@ def inputs(batch, tokens, dtype, seed=1):
 
 def weights_of(layer):
     return [getattr(layer, name) for name in Weights._fields]
-
-
-class TestBiasGeluGradient(OpContract):
-    dtypes = (torch.float32, torch.bfloat16, torch.float16)
-    shapes = ((0, 8), (1, 1), (3, 15), (2, 3, 17), (2, 1025))
-    strided = False
-    special_values = False  # the slope at infinity is a limit
-
-    def make_op(self):
-        return TransformerBuilder().load().bias_gelu_grad_
-
-    def inputs(self, shape, dtype):
-        return tuple(
-            torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(dtype) * 2
-            for seed, size in enumerate((shape, shape, shape[-1:]))
-        )
-
-    def _tolerances(self, dtype):
-        return 16 * torch.finfo(dtype).eps, 16 * torch.finfo(dtype).eps  # 1 - sigmoid cancels
-
-    def reference(self, grad, x, bias):
-        total = (x + bias).requires_grad_()
-        return [torch.autograd.grad(reference.gelu(total), total, grad)[0]]
 
 
 @pytest.mark.parametrize("mode", MODES)

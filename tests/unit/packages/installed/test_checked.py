@@ -11,16 +11,17 @@ from opforge.bench import machine
 from opforge.check import checks, stages
 from opforge.cli import group
 from opforge.errors import KernelNotFoundError
+from opforge.ops.cases import Case
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.load import tree
-from opforge.testing.checks.form import Check
 
 
-class OneCheck(Check):
+def is_one(loaded, _device):
     """The check of a package whose value must be 1."""
+    assert loaded.VALUE == 1, f"the value is {loaded.VALUE}"
 
-    def test_the_value_is_one(self) -> None:
-        assert self.loaded.VALUE == 1, f"the value is {self.loaded.VALUE}"
+
+ONE = (Case("value", lambda place: (), checks={"the value is one": is_one}),)
 
 
 def command(*arguments):
@@ -48,7 +49,7 @@ def test_what_was_checked_is_remembered_of_each_installed_variant(registry, monk
     assert code == 0 and [row["state"] for row in report["results"]] == ["unchecked", "unchecked"]
     assert report["results"][0]["reason"] == stages.UNCHECKED
 
-    monkeypatch.setattr(stages, "contract_of", lambda name: OneCheck if name == "acme/plain" else None)
+    monkeypatch.setattr(stages, "cases_of_package", lambda name: ONE if name == "acme/plain" else ())
     code, report = command("acme/plain")
     second, first = report["results"]
     assert code == 1 and (first["state"], first["tests"], second["state"]) == ("ok", 1, "failed")
