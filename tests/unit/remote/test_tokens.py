@@ -32,5 +32,5 @@ def test_a_token_is_sent_only_where_nobody_else_can_read_it(monkeypatch, scheme,
         secret = Connection(address, "CACHE_TOKEN", Timing()).authorization
         assert secret is not None and secret.reveal() == "Bearer secret"
     else:
-        with pytest.raises(CredentialsError, match="a token would be sent to http://.* without encryption"):
+        with pytest.raises(CredentialsError, match=r"a token would be sent to http://.* without encryption"):
             Connection(address, "CACHE_TOKEN", Timing())
