@@ -335,14 +335,17 @@ class _Noted:
 def _backend(options: Options, graphs: list[Any]) -> Any:
     import torch
 
-    class Noting(torch._TorchCompileInductorWrapper):  # type: ignore[misc]
+    inductor_wrapper: Any = torch._TorchCompileInductorWrapper
+
+    class Noting(inductor_wrapper):  # type: ignore[misc]
         """inductor, which notes the graphs that it gets."""
 
-        def __call__(self, module: Any, inputs: Any) -> Any:
+        def __call__(self, module: Any, *arguments: Any, **named: Any) -> Any:
             graphs.append(module)
-            return super().__call__(module, inputs)
+            return super().__call__(module, *arguments, **named)
 
-    return Noting(options.mode, dict(options.options), options.dynamic)
+    make: Any = Noting
+    return make(options.mode, dict(options.options), options.dynamic)
 
 
 @contextmanager

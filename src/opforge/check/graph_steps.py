@@ -118,13 +118,14 @@ def _functions(step: Step) -> dict[str, Callable[[Any], Any]]:
     # What is registered before opforge sees it is of nobody.
     with opforge.compiled(NAME + "-begin"):
         pass
-    edited = torch.library.Library("opforge_check", "DEF")
+    library: Any = torch.library.Library
+    edited = library("opforge_check", "DEF")
     kept.append(edited)
     number = step.edit
     edited.define("kernel(Tensor x) -> Tensor")
     edited.define(f"schema(Tensor x, float by={number}.0) -> Tensor")
     edited.define("fake(Tensor x) -> Tensor")
-    kernels = {
+    kernels: dict[str, tuple[Any, Any]] = {
         "kernel": (lambda x: x * number, lambda x: torch.empty_like(x)),
         "schema": (lambda x, by=0.0: x * by, lambda x, by=0.0: torch.empty_like(x)),
         "fake": (lambda x: x.repeat(number), lambda x: x.new_empty(x.numel() * number)),

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,8 @@ def compile(
 ) -> CompiledFunction:
     """Returns a function that is compiled once, kept under a name, and found by other processes without tracing.
 
-        model = opforge.compile(model, "encoder")
-        loss = model(batch).sum()  # the first call compiles, or finds what was compiled
+        encode = opforge.compile(model, "encoder")
+        loss = encode(batch).sum()  # the first call compiles, or finds what was compiled
 
     It is found in the user's store or fetched, signed, from a remote, as `opforge.compiled` finds graphs. The whole
     function must be one graph. What cannot be compiled so is traced in each process, inside `opforge.compiled(name)`;
@@ -102,8 +103,12 @@ class CompiledFunction:
         return self._trace(arguments, named)
 
     def _has_hooks(self) -> bool:
-        own = getattr(self._function, "__dict__", {})
-        return any(own.get(each) for each in HOOKS)
+        """Returns whether hooks run around a module's forward: its own, or those of all modules."""
+        if not hasattr(self._function, "_forward_hooks"):
+            return False
+        of_all = vars(sys.modules["torch.nn.modules.module"])
+        own = self._function.__dict__
+        return any(own.get(each) or of_all.get(f"_global{each}") for each in HOOKS)
 
     @property
     def _plain(self) -> Any:

@@ -91,7 +91,7 @@ class Session:
             with _lock:
                 others = [other for other in _sessions.values() if other.pid == os.getpid()]
             for each in [each for other in others for each in other.bundles]:
-                self._load(each)
+                self._load(each, is_own=False)
 
     def _find(self, among: Store) -> list[Bundle]:
         return store.find(among, self.topic, self._judge)
@@ -130,8 +130,8 @@ class Session:
         self._remotes = Remotes(self.topic, among)
         return self._find(among) if self._remotes.fetch(seconds) else []
 
-    def _load(self, each: Bundle) -> bool:
-        """Gives a bundle's artifacts to torch; returns whether it took them."""
+    def _load(self, each: Bundle, is_own: bool = True) -> bool:
+        """Gives a bundle's artifacts to torch; returns whether it took them. It may be one of another name's scope."""
         import torch
 
         try:
@@ -139,7 +139,7 @@ class Session:
             artifacts = inductor.unpacked(content)
             note_whose(each, artifacts)
             for kind, key, function in artifacts:
-                if kind == inductor.FUNCTION and function not in self.functions.setdefault(key, []):
+                if is_own and kind == inductor.FUNCTION and function not in self.functions.setdefault(key, []):
                     self.functions[key].append(function)
             if torch.compiler.load_cache_artifacts(content) is not None:
                 return True

@@ -66,7 +66,7 @@ def test_one_that_passes_is_used_from_then_on(tmp_path):
 
 def test_one_that_no_longer_calls_what_is_wrapped_does_not_pass(tmp_path):
     def renamed(text):
-        """torch lowers graphs by a function of another name; the one that is wrapped is there still."""
+        """Returns a file in which another function lowers graphs; the one that is wrapped is there still."""
         return text.replace("fx_codegen_and_compile(", "_lower(") + "\nfx_codegen_and_compile = _lower\n"
 
     unknown = UnknownTorch(tmp_path, **{"_inductor/compile_fx.py": renamed})

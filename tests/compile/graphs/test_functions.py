@@ -258,6 +258,11 @@ class TestTraced:
         handle.remove()
         wrapped(torch.ones(2, 3))
         assert seen == [1] and wrapped.compiled == 1
+        handle = torch.nn.modules.module.register_module_forward_hook(lambda *_arguments: seen.append(2))
+        with pytest.warns(UserWarning, match="global hooks on modules"):  # torch's: it traces
+            wrapped(torch.ones(2, 3))
+        handle.remove()
+        assert 2 in seen
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(machines):
