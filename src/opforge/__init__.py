@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 TYPE_CHECKING = bool()  # noqa: UP018 (importing typing takes most of this module's time; jedi does not look behind False)
@@ -98,5 +99,5 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
-if sys.modules["os"].environ.get("OPFORGE_WARMED"):  # for a whole job: what its processes compile is kept under a label
+if os.environ.get("OPFORGE_WARMED"):  # for a whole job: what its processes compile is kept under a label
     importlib.import_module("opforge.jits.scope").begin_job()

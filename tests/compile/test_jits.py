@@ -71,7 +71,7 @@ def result():
 
 @pytest.mark.skipif(importlib.util.find_spec("flashinfer") is None, reason="pip install flashinfer-python")
 class TestFlashInfer(JitContract):
-    """Its modules are linked with the driver, so without one LD_LIBRARY_PATH and LIBRARY_PATH name support/jits/libcuda.c's."""
+    """Its modules are linked with the driver, so without one CUDA_LIBRARIES names folders with support/jits/libcuda.c and cudart."""
 
     jit = "flashinfer"
     files = {
@@ -85,7 +85,10 @@ class TestFlashInfer(JitContract):
         "callee": Edit("inner.h", "x + 10", "x + 20"),
         "header": Edit("include/scale.h", "SCALE 2", "SCALE 3"),
     }
-    environment = {"FLASHINFER_CUDA_ARCH_LIST": "9.0a"}
+    environment = {
+        "FLASHINFER_CUDA_ARCH_LIST": "9.0a",
+        **{name: os.environ.get("CUDA_LIBRARIES", "") for name in ("LIBRARY_PATH", "LD_LIBRARY_PATH")},
+    }
 
 
 TRITON_MAIN = """\

@@ -44,6 +44,7 @@ import torch
 x, weight = torch.randn(2, 128), torch.ones(128)
 params, grads, exp_avgs, exp_avg_sqs = ([torch.ones(4)] for _ in range(4))
 """
+STEP = "step = model = batch = print\n"
 INDUCTOR = """
 import warnings
 warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated")  # inductor itself uses it
@@ -69,7 +70,9 @@ BEFORE = {
     ("docs/host-ops.md", 1): TENSOR,
     ("docs/host-ops.md", 2): TENSOR,
     ("docs/inside-torch.md", 0): INDUCTOR,
+    ("docs/jits.md", 0): STEP,
     ("docs/triton.md", 0): ROWS,
+    ("docs/triton.md", 3): STEP,
 }
 """(page, number of the piece) -> code that runs before the piece: what the text around it assumes."""
 NOT_RUN = {
