@@ -31,7 +31,9 @@ NAMED = re.compile(
 )
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
 NAME_FOLDER = ": its folder is named by -I FOLDER"
-STANDARDS = re.compile(r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']")
+STANDARDS = re.compile(
+    r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']"
+)
 """The standard of C++ that a project's files ask for, as a flag, for CMake, or in a kernel.toml."""
 BUILD_FILES = ("setup.py", "CMakeLists.txt", "kernel.toml", "pyproject.toml")
 DRAFTS = {"1z": "17", "2a": "20", "2b": "23", "2c": "26"}

@@ -126,6 +126,4 @@ def _header_key(job: Job, making: Step, unit: RootedPath) -> str:
 
 def _shared_plan(job: Job, unit: RootedPath) -> BuildPlan:
     """Returns the plan of one unit without what is its op's alone."""
-    return job.plan.of(unit)._replace(
-        op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=()
-    )
+    return job.plan.of(unit)._replace(op="", version="", sources=(), link_flags=(), libraries=(), stubs=(), kernels=())
