@@ -142,17 +142,19 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "m.points([3])", "m.points([None])", "m.pair_of(None)", "m.Color.Red", "repr(m.Color.Red)", "str(m.Color.Red)",
         "m.Color.Red.name", "m.Color.Blue.value", "int(m.Color.Blue)", "m.Color(2)", "m.Color(9)", "m.Color('a')",
         "m.Color()", "m.Color.Red == m.Color.Red", "m.Color.Red == 1", "m.Color.Red != 1", "m.Color.Red == None",
-        "m.Color.Red < m.Color.Green", "hash(m.Color.Green)", "m.of_color(m.Color.Green)", "m.of_color(2)", "m.color(2)",
+        "m.Color.Red < m.Color.Green", "hash(m.Color.Green)", "m.of_color(m.Color.Green)",
+        "m.of_color(2)", "m.color(2)",
         "m.Green is m.Color.Green", "list(m.Color.__members__)", "m.Mask.First == 1", "m.Mask.First < m.Mask.Second",
         "m.Mask.First | m.Mask.Second", "m.Mask.First & 3", "2 | m.Mask.First", "~m.Mask.First", "m.Mask.First < 'a'",
         "m.Mask.First ^ m.Mask.First", "m.Mask.First == m.Color.Red", "{m.Color.Red: 1}[m.Color.Red]",
-        "[0, 1, 2][m.Color.Red]", "_set(m.Color.Red, 'value', 3)", "m.Mask(2)", "m.Mask(-1)", "m.Color.Red.__getstate__()",
+        "[0, 1, 2][m.Color.Red]", "_set(m.Color.Red, 'value', 3)", "m.Mask(2)",
+        "m.Mask(-1)", "m.Color.Red.__getstate__()",
     )  # fmt: skip
     for text in texts:
-        yield text, lambda text=text: _plain(eval(text, {"m": m, "x": x, "_set": _set}))  # noqa: S307 - our own text
+        yield text, lambda text=text: _plain(eval(text, {"m": m, "x": x, "_set": _set}))
     for text in ("m.Point(1.0)", "m.Derived()", "m.Held().self()", "m.pair_of(m.Held())", "m.Layer(x).where()",
                  "m.make_derived()", "m.new_held()", "m.moved(m.Point(1.0), 1.0)", "m.Color(2)"):  # fmt: skip
-        yield f"{text} leaves", lambda text=text: _lives(m, lambda: eval(text, {"m": m, "x": x}))  # noqa: S307
+        yield f"{text} leaves", lambda text=text: _lives(m, lambda: eval(text, {"m": m, "x": x}))
     yield "pickle of a class", lambda: type(_refusal(lambda: pickle.dumps(m.Point(1.0)))).__name__
 
 
