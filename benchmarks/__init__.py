@@ -21,6 +21,7 @@ BENCHMARKS = {
     "cold_all_ops": "building",
     "precompiled_header": "building",
     "facade": "building",
+    "facade_calls": "loading",
     "cold_cuda_ops": "building",
     "triton_prebuild": "building",
     "kernel_packages": "packages",

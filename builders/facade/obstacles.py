@@ -110,7 +110,12 @@ RULES = (
         Kind.LATER,
         CUDA,
     ),
-    Rule(r"\bpy::(?:class_|enum_)\s*<", Kind.LATER, "the facade has functions alone: classes and enums come next"),
+    Rule(
+        r"\bpy::(?:pickle|self|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
+        r"|custom_type_setup)\b|\bPYBIND11_OVERRIDE\w*",
+        Kind.LATER,
+        "the facade's classes have constructors, methods, properties and one base",
+    ),
     Rule(
         r"\bpy::(?:dict|list|tuple|str|function|array\w*|buffer|iterable|iterator|args|kwargs|type|capsule|set"
         r"|exec|eval|import|print|implicitly_convertible|register_exception\w*|exception)\b(?!\s*::)",

@@ -84,7 +84,7 @@ def test_results_of_a_function_are_those_of_torchs_headers(
         assert first is dirty and (first._version, first.tolist(), second.tolist()) == (version + 2, [0, 0], [2, 2])
         assert (first.requires_grad, second.requires_grad) == (has_node, has_node)
         assert module.checked(x).item() == 0
-        with pytest.raises(ValueError, match="^one dimension is expected$"):
+        with pytest.raises(ValueError, match=r"^one dimension is expected$"):
             module.checked(x[None])
 
 

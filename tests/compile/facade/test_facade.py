@@ -136,11 +136,16 @@ def test_a_header_that_is_not_covered_is_one_clear_error(tmp_path: Path) -> None
         ),
         ("void f(at::Tensor x) { std::cout << x; }", "printing a tensor is not on torch's stable ABI"),
         (
-            'struct A {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { py::class_<A>(m, "A"); }',
-            "py::class_ is not in the facade yet",
+            "struct A {}; struct B {}; struct C : A, B {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"
+            ' py::class_<C, A, B>(m, "C"); }',
+            "a class of several bases is not in the facade yet",
         ),
         (
-            'struct A {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", [](A) {}); }',
+            'struct A {}; struct PyA : A {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { py::class_<A, PyA>(m, "A"); }',
+            "and no class of Python that overrides",
+        ),
+        (
+            'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", [](std::function<int()>) {}); }',
             "no conversion from and to Python in the facade",
         ),
         ('TORCH_LIBRARY(ns, m) { m.def("f", [](std::map<int, int>) {}); }', "cannot be an op's on torch's stable ABI"),

@@ -98,8 +98,7 @@ def _bdist_wheel(base: Any) -> Any:
 
 
 def _egg_info(base: Any) -> Any:
-    """Returns a subclass of `egg_info`, which every build's metadata comes from: it adds the oldest torch and Python."""
-
+    """Returns a subclass of `egg_info`, which every build's metadata comes from: it adds what is oldest."""
     from packaging.specifiers import SpecifierSet
 
     class InfoOnFacade(base):  # type: ignore[misc]

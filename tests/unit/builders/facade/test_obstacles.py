@@ -36,7 +36,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("y.backward();", "backward", Kind.NEVER),
         ("at::globalContext().deterministicAlgorithms();", "globalContext", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
-        ('py::class_<Counter>(m, "Counter");', "py::class_<", Kind.LATER),
+        ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
         ("py::dict f(py::list x);", "py::dict", Kind.LATER),
         ("auto stream = at::cuda::getCurrentCUDAStream();", "at::cuda::getCurrentCUDAStream", Kind.LATER),
         ("auto y = torch::addcmul(x, x, x, 2);", "addcmul", Kind.LATER),
@@ -47,6 +47,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
 )
 def test_a_construct_is_found_with_its_line(tmp_path: Path, line: str, construct: str, kind: Kind) -> None:
     assert (3, construct, kind) in _scan(tmp_path, f"#include <torch/extension.h>\n\n{line}\n")
+
+
+def test_a_class_and_an_enumeration_are_no_obstacle(tmp_path: Path) -> None:
+    assert _scan(tmp_path, 'py::class_<Counter>(m, "Counter");\npy::enum_<Color>(m, "Color");\n') == []
 
 
 def test_all_lines_are_found_and_not_the_first_alone(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_a_source_in_cuda_is_not_supported_yet(tmp_path: Path) -> None:
 
 
 def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text("auto s = x.storage();\npy::class_<A>(m);\n")
+    (tmp_path / "op.cpp").write_text("auto s = x.storage();\npy::dict all;\n")
     lines = report(scan([tmp_path / "op.cpp"])).splitlines()
     assert lines[0] == (
         f"{tmp_path}/op.cpp:1: storage: never: the stable ABI shows a tensor's sizes, dtype and memory, and nothing of "

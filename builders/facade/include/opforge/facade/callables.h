@@ -34,10 +34,16 @@ using signature_t = typename Signature<std::decay_t<F>>::type;
 template <class T>
 using bare_t = std::remove_cv_t<std::remove_reference_t<T>>;
 
+template <class K, class = void>
+struct HandsItself : std::false_type {};
+template <class K>
+struct HandsItself<K, std::void_t<decltype(K::is_loaded)>> : std::true_type {};
 // Hands a kept argument to a parameter of type A: an lvalue to a reference, else it is moved.
 template <class A, class K>
 decltype(auto) hand(K& kept) {
-    if constexpr (std::is_lvalue_reference_v<A> || !std::is_same_v<bare_t<A>, K>) {
+    if constexpr (HandsItself<K>::value) {
+        return kept.template hand<A>();
+    } else if constexpr (std::is_lvalue_reference_v<A> || !std::is_same_v<bare_t<A>, K>) {
         return (kept);
     } else {
         return std::move(kept);

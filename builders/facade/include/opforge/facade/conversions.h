@@ -12,14 +12,22 @@ namespace opforge_facade_python {
 
 template <class T>
 struct Never : std::false_type {};
+template <class T>
+struct ConvertInstance;
 // A type's conversion: `load` returns false if the object is no such value, `cast` returns a new
-// object, `name` is the type in signatures, which differs between arguments and results.
+// object, `name` is the type in signatures, which differs between arguments and results. A type without
+// one of its own here is a class or an enumeration of the source: see instances.h.
 template <class T, class = void>
-struct Convert {
-    static_assert(Never<T>::value,
-                  "this type has no conversion from and to Python in the facade: build this source with torch's own "
-                  "headers (opforge: abi=\"torch\").");
-};
+struct Convert : ConvertInstance<T> {};
+template <class T, class = void>
+struct UsesInstances : std::false_type {};
+template <class T>
+struct UsesInstances<T, std::void_t<decltype(Convert<T>::of_instance)>> : std::true_type {};
+// What is kept of an argument of such a type while a function runs.
+template <class T>
+struct Loaded;
+template <class T>
+struct LoadedPointer;
 
 template <class T>
 constexpr bool is_character =
@@ -475,7 +483,11 @@ struct Convert<std::pair<A, B>> : ConvertTuple<std::pair<A, B>, A, B> {};
 // What is kept of an argument while a function runs.
 template <class T>
 struct Kept {
-    using type = std::remove_cv_t<T>;
+    using type = std::conditional_t<UsesInstances<T>::value, Loaded<T>, T>;
+};
+template <class T>
+struct Kept<T*> {
+    using type = LoadedPointer<T>;
 };
 template <class T>
 struct Kept<c10::ArrayRef<T>> {

@@ -60,6 +60,7 @@
 #endif
 
 #pragma GCC visibility push(hidden)
+#include "classes.h"
 #include "dispatch.h"
 #include "factories.h"
 #include "function.h"

@@ -446,8 +446,8 @@ inline std::vector<at::Tensor> apply(const PythonFunction& function, const std::
         checked(opforge_PyTuple_SetItem(arguments.get(), static_cast<OpforgePySize>(i + 1),
                                         Ref::borrow(inputs.object(i)).release()));
     }
-    PyObject* out = opforge_PyObject_Call(autograd().in_transform() ? function.apply : function.direct,
-                                          arguments.get(), nullptr);
+    PyObject* out =
+        opforge_PyObject_Call(autograd().in_transform() ? function.apply : function.direct, arguments.get(), nullptr);
     if (!out) {
         if (call->thrown) {
             opforge_PyErr_Clear();

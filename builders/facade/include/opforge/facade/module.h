@@ -2,7 +2,7 @@
 #pragma once
 #include "callables.h"
 #include "checks.h"
-#include "conversions.h"
+#include "instances.h"
 
 namespace pybind11 {
 inline namespace opforge_facade {
@@ -155,15 +155,7 @@ template <class... T>
 struct keep_alive_tuple {};
 template <size_t, size_t>
 struct keep_alive {};
-enum class return_value_policy : uint8_t {
-    automatic,
-    automatic_reference,
-    take_ownership,
-    copy,
-    move,
-    reference,
-    reference_internal
-};
+struct is_operator {};
 
 // ---- arguments
 struct arg_v;
@@ -221,7 +213,16 @@ struct overload_cast_impl {
     constexpr auto operator()(R (*f)(A...)) const -> decltype(f) {
         return f;
     }
+    template <class R, class C>
+    constexpr auto operator()(R (C::*f)(A...), std::false_type = {}) const -> decltype(f) {
+        return f;
+    }
+    template <class R, class C>
+    constexpr auto operator()(R (C::*f)(A...) const, std::true_type) const -> decltype(f) {
+        return f;
+    }
 };
+constexpr std::true_type const_{};
 template <class... A>
 inline constexpr overload_cast_impl<A...> overload_cast{};
 
@@ -239,8 +240,13 @@ struct Overload {
     std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
     std::string result, doc;
     size_t positional = 0;
+    bool is_method = false;
+    bool is_constructor = false;
+    bool is_operator = false;  // other operands are Python's to try
+    return_value_policy policy = return_value_policy::automatic;
+    std::vector<std::pair<size_t, size_t>> keeps;  // which keeps which alive: the result, and arguments from 1
     // Returns an empty reference if the values are not convertible to the function's parameters.
-    std::function<Ref(PyObject* const*, const bool*)> call;
+    std::function<Ref(PyObject* const*, const bool*, return_value_policy)> call;
 
     std::string signature() const {
         std::string text = "(";
@@ -250,8 +256,11 @@ struct Overload {
                 text += "*, ";
             }
             const bool named = i < arguments.size() && !arguments[i].name.empty();
-            text += (named ? arguments[i].name : "arg" + std::to_string(i)) + ": " +
-                    (i < arguments.size() && !arguments[i].converts ? exact_types[i] : types[i]);
+            const std::string number = std::to_string(i - (is_method && i > 0));
+            text += (named                 ? arguments[i].name
+                     : is_method && i == 0 ? "self"
+                                           : "arg" + number) +
+                    ": " + (i < arguments.size() && !arguments[i].converts ? exact_types[i] : types[i]);
             if (i < arguments.size() && arguments[i].otherwise) {
                 text += " = " + shown(arguments[i].otherwise.get());
             }
@@ -331,18 +340,27 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values) {
     }
     return used == given.named;
 }
+// A constructor's signature without its own object and result: (self: m.C, x: int) -> None is m.C(x: int).
+inline std::string constructor_signature(const std::string& text) {
+    const size_t begin = sizeof("(self: ") - 1, last = text.rfind(" -> "), comma = text.find(", ");
+    const size_t end = comma < last ? comma : text.rfind(')', last), next = comma < last ? comma + 2 : end;
+    return text.substr(begin, end - begin) + "(" + text.substr(next, last - next);
+}
 inline std::string no_match(const Function& f, const Given& given) {
-    std::string text = f.name + "(): incompatible function arguments. The following argument types are supported:\n";
+    const bool is_constructor = f.overloads[0].is_constructor;
+    std::string text = f.name + "(): incompatible " + (is_constructor ? "constructor" : "function") +
+                       " arguments. The following argument types are supported:\n";
     size_t i = 0;
     for (const Overload& overload : f.overloads) {
-        text += "    " + std::to_string(++i) + ". " + overload.signature() + "\n";
+        text += "    " + std::to_string(++i) + ". " +
+                (is_constructor ? constructor_signature(overload.signature()) : overload.signature()) + "\n";
     }
     text += "\nInvoked with: ";
-    for (size_t k = 0; k < given.positional; ++k) {
-        text += (k ? ", " : "") + shown(given.values[k]);
+    for (size_t k = is_constructor; k < given.positional; ++k) {
+        text += (k > is_constructor ? ", " : "") + shown(given.values[k]);
     }
     if (given.named > 0) {
-        text += given.positional ? "; kwargs: " : "kwargs: ";
+        text += given.positional > is_constructor ? "; kwargs: " : "kwargs: ";
         for (size_t k = 0; k < given.named; ++k) {
             text += (k ? ", " : "") + key_text(given.name(k)) + "=" + shown(given.values[given.positional + k]);
         }
@@ -350,6 +368,9 @@ inline std::string no_match(const Function& f, const Given& given) {
     return text;
 }
 inline Ref call_overloads(const Function& f, const Given& given) {
+    if (f.overloads[0].is_constructor && given.positional > 0 && instance_of(given.values[0])) {
+        return Ref::borrow(py_detail::none());  // it has run
+    }
     // several functions: first the one that needs no conversion
     PyObject* values[most_arguments];
     bool converts[most_arguments];
@@ -361,10 +382,24 @@ inline Ref call_overloads(const Function& f, const Given& given) {
             for (size_t i = 0; i < overload.types.size(); ++i) {
                 converts[i] = pass == 1 && (i >= overload.arguments.size() || overload.arguments[i].converts);
             }
-            if (Ref result = overload.call(values, converts)) {
+            Ref result;
+            try {
+                result = overload.call(values, converts, overload.policy);
+            } catch (const NotRegistered&) {
+                throw type_error("Unable to convert function return value to a Python type! The signature was\n\t" +
+                                 overload.signature());
+            }
+            if (result) {
+                for (const auto& [nurse, patient] : overload.keeps) {
+                    py_detail::keep_alive(nurse ? values[nurse - 1] : result.get(),
+                                          patient ? values[patient - 1] : result.get());
+                }
                 return result;
             }
         }
+    }
+    if (f.overloads[0].is_operator) {
+        return attribute(imported("builtins").get(), "NotImplemented");
     }
     raise(opforge_PyExc_TypeError, no_match(f, given).c_str());
     return {};
@@ -391,12 +426,12 @@ template <class F, class R, class... A, class... G>
 struct Call<F, R(A...), call_guard<G...>> {
     static_assert(sizeof...(A) <= most_arguments, "a function of more than 64 arguments");
     F f;
-    Ref operator()(PyObject* const* values, const bool* converts) {
-        return with(values, converts, std::index_sequence_for<A...>());
+    Ref operator()(PyObject* const* values, const bool* converts, return_value_policy policy) {
+        return with(values, converts, policy, std::index_sequence_for<A...>());
     }
     template <size_t... I>
     Ref with([[maybe_unused]] PyObject* const* values, [[maybe_unused]] const bool* converts,
-             std::index_sequence<I...>) {
+             [[maybe_unused]] return_value_policy policy, std::index_sequence<I...>) {
         std::tuple<Holder<kept_t<A>>...> kept;
         if (!(load<A>(values[I], converts[I], std::get<I>(kept).value) && ...)) {
             return {};
@@ -412,7 +447,7 @@ struct Call<F, R(A...), call_guard<G...>> {
                 [[maybe_unused]] std::tuple<G...> guards;
                 return f(hand<A>(std::get<I>(kept).value)...);
             };
-            return Convert<bare_t<R>>::cast(run());
+            return cast_result<R>(run(), policy, sizeof...(A) > 0 ? values[0] : nullptr);
         }
     }
     template <class T, class = void>
@@ -468,8 +503,81 @@ inline void extra(Overload&, pos_only) {}
 template <class... G>
 void extra(Overload&, call_guard<G...>) {}
 template <size_t A, size_t B>
-void extra(Overload&, keep_alive<A, B>) {}
-inline void extra(Overload&, return_value_policy) {}
+void extra(Overload& o, keep_alive<A, B>) {
+    o.keeps.emplace_back(A, B);
+}
+inline void extra(Overload& o, return_value_policy policy) { o.policy = policy; }
+inline void extra(Overload& o, is_operator) { o.is_operator = true; }
+
+inline std::string doc_of(const Function& f) {
+    const bool several = f.overloads.size() > 1;
+    std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
+    size_t i = 0;
+    for (const Overload& o : f.overloads) {
+        text += i > 0 ? "\n" : "";
+        ++i;
+        text += (several ? std::to_string(i) + ". " : "") + f.name + o.signature() + "\n";
+        text += o.doc.empty() ? "" : "\n" + o.doc + "\n";
+    }
+    return text;
+}
+// Makes the Python object of a function whose first overload is there. It lives as long as the process, as
+// the library does.
+inline Ref function_object(Function* f, const Ref& module_name) {
+    constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
+    f->definition.name = f->name.c_str();
+    f->definition.call = call_function;
+    f->definition.flags = fast_and_keywords;
+    Ref self = checked(opforge_PyCapsule_New(f, function_name, nullptr));
+    return checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
+}
+enum class Kind { Function, Method, Static };
+// Returns the overload of a C++ function, with what is stated beside it.
+template <class F, class... X>
+Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
+    using Guard = typename guard_of<X...>::type;
+    using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
+    Overload overload;
+    overload.types = Caller::types(true);
+    overload.exact_types = Caller::types(false);
+    overload.result = Caller::result();
+    overload.positional = overload.types.size();
+    overload.is_method = kind == Kind::Method;
+    if (overload.is_method && (std::is_base_of_v<arg, X> || ...)) {
+        overload.arguments.push_back({"self", {}, true, false});
+    }
+    (extra(overload, extras), ...);
+    if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
+        throw std::runtime_error(std::string("the function '") + name + "' has " +
+                                 std::to_string(overload.types.size()) + " arguments, and " +
+                                 std::to_string(overload.arguments.size()) + " py::arg were given");
+    }
+    overload.call = Caller{std::forward<F>(f)};
+    return overload;
+}
+// Adds an overload to the function of a name in a module or a class.
+inline void add(PyObject* scope, const char* name, Overload overload, Kind kind = Kind::Function) {
+    static std::map<std::pair<PyObject*, std::string>, Function*> functions;
+    Function*& f = functions[{scope, name}];
+    const bool first = !f;
+    if (first) {
+        f = new Function();
+        f->name = name;
+    }
+    f->overloads.push_back(std::move(overload));
+    f->doc = doc_of(*f);
+    f->definition.doc = f->doc.c_str();
+    if (!first) {
+        return;
+    }
+    Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"));
+    if (kind == Kind::Method) {
+        made = checked(opforge_PyInstanceMethod_New(made.get()));
+    } else if (kind == Kind::Static) {
+        made = called(attribute(imported("builtins").get(), "staticmethod").get(), made);
+    }
+    checked(opforge_PyObject_SetAttrString(scope, name, made.get()));
+}
 }  // namespace detail
 
 class module_ : public object {
@@ -478,21 +586,7 @@ public:
 
     template <class F, class... X>
     module_& def(const char* name, F&& f, const X&... extras) {
-        using Guard = typename detail::guard_of<X...>::type;
-        using Call = detail::Call<std::decay_t<F>, detail::signature_t<F>, Guard>;
-        detail::Overload overload;
-        overload.types = Call::types(true);
-        overload.exact_types = Call::types(false);
-        overload.result = Call::result();
-        overload.positional = overload.types.size();
-        (detail::extra(overload, extras), ...);
-        if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
-            throw std::runtime_error(std::string("the function '") + name + "' has " +
-                                     std::to_string(overload.types.size()) + " arguments, and " +
-                                     std::to_string(overload.arguments.size()) + " py::arg were given");
-        }
-        overload.call = Call{std::forward<F>(f)};
-        add(name, std::move(overload));
+        detail::add(ptr(), name, detail::overload_of(name, detail::Kind::Function, std::forward<F>(f), extras...));
         return *this;
     }
     module_ def_submodule(const char* name, const char* doc = nullptr) {
@@ -532,76 +626,8 @@ private:
     static std::string name_of(const module_& m) {
         return object(py_detail::attribute(m.ptr(), "__name__")).cast<std::string>();
     }
-    void add(const char* name, detail::Overload overload) {
-        // Functions live as long as the process, as the library does.
-        static std::map<std::pair<PyObject*, std::string>, detail::Function*> functions;
-        detail::Function*& f = functions[{ptr(), name}];
-        const bool first = !f;
-        if (first) {
-            f = new detail::Function();
-            f->name = name;
-        }
-        f->overloads.push_back(std::move(overload));
-        f->doc = doc_of(*f);
-        f->definition.doc = f->doc.c_str();
-        if (first) {
-            constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
-            f->definition.name = f->name.c_str();
-            f->definition.call = detail::call_function;
-            f->definition.flags = fast_and_keywords;
-            py_detail::Ref self = py_detail::checked(opforge_PyCapsule_New(f, detail::function_name, nullptr));
-            py_detail::Ref module_name = py_detail::attribute(ptr(), "__name__");
-            py_detail::Ref function =
-                py_detail::checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
-            py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, function.get()));
-        }
-    }
-    static std::string doc_of(const detail::Function& f) {
-        const bool several = f.overloads.size() > 1;
-        std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
-        size_t i = 0;
-        for (const detail::Overload& o : f.overloads) {
-            text += i > 0 ? "\n" : "";
-            ++i;
-            text += (several ? std::to_string(i) + ". " : "") + f.name + o.signature() + "\n";
-            text += o.doc.empty() ? "" : "\n" + o.doc + "\n";
-        }
-        return text;
-    }
 };
 using module = module_;
-
-// What comes after the facade's first release, or never: a clear error for each.
-#define OPFORGE_NO_CLASS(name)                                                                           \
-    template <class T, class... X>                                                                       \
-    class name {                                                                                         \
-        static_assert(py_detail::Never<T>::value,                                                        \
-                      "py::" #name                                                                       \
-                      " is not in the facade yet: build this source with torch's own headers (opforge: " \
-                      "abi=\"torch\").");                                                                \
-                                                                                                         \
-    public:                                                                                              \
-        template <class... A>                                                                            \
-        name(A&&...) {}                                                                                  \
-        template <class... A>                                                                            \
-        name& def(A&&...) {                                                                              \
-            return *this;                                                                                \
-        }                                                                                                \
-        template <class... A>                                                                            \
-        name& value(A&&...) {                                                                            \
-            return *this;                                                                                \
-        }                                                                                                \
-        template <class... A>                                                                            \
-        name& def_readwrite(A&&...) {                                                                    \
-            return *this;                                                                                \
-        }                                                                                                \
-        void export_values() {}                                                                          \
-    };
-OPFORGE_NO_CLASS(class_)
-OPFORGE_NO_CLASS(enum_)
-#undef OPFORGE_NO_CLASS
-template <class... A>
-struct init {};
 
 namespace detail {
 // PyModuleDef of the stable ABI, in a build with a global lock.

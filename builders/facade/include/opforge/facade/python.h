@@ -32,6 +32,7 @@ OPFORGE_PYTHON(PyObject*, PyObject_GetAttr, PyObject*, PyObject*)
 OPFORGE_PYTHON(int, PyObject_SetAttr, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyUnicode_InternFromString, const char*)
 OPFORGE_PYTHON(int, PyObject_IsTrue, PyObject*)
+OPFORGE_PYTHON(int, PyObject_RichCompareBool, PyObject*, PyObject*, int)
 OPFORGE_PYTHON(PyObject*, PyObject_CallFunctionObjArgs, PyObject*, ...)
 OPFORGE_PYTHON(PyObject*, PyObject_Call, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_Repr, PyObject*)
@@ -120,8 +121,8 @@ OPFORGE_PYTHON_DATA(PyObject*, PyExc_StopIteration)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_NotImplementedError)
 
 // torch 2.14's conversions of tensors. Weak: an older torch has two functions of its Python module for them.
-extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_tensor_from_pyobject(
-    void* object, AtenTensorHandle* made);
+extern "C" __attribute__((weak, visibility("default"))) AOTITorchError
+torch_tensor_from_pyobject(void* object, AtenTensorHandle* made);
 extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_tensor_to_pyobject(AtenTensorHandle handle,
                                                                                                 void* type,
                                                                                                 void** made);

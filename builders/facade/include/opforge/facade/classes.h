@@ -1,0 +1,435 @@
+// py::class_ and py::enum_.
+#pragma once
+#include "module.h"
+
+namespace pybind11 {
+inline namespace opforge_facade {
+
+struct dynamic_attr {};
+struct arithmetic {};
+struct module_local {
+    constexpr explicit module_local(bool = true) {}
+};
+template <class... A>
+struct init_of {
+    template <class T>
+    static std::shared_ptr<T> make(A... arguments) {
+        if constexpr (std::is_constructible_v<T, A...>) {
+            return std::shared_ptr<T>(new T(std::forward<A>(arguments)...));
+        } else {
+            return std::shared_ptr<T>(new T{std::forward<A>(arguments)...});
+        }
+    }
+};
+template <class F>
+struct init_by {
+    F make;
+};
+template <class... A>
+init_of<A...> init() {
+    return {};
+}
+template <class F>
+init_by<std::decay_t<F>> init(F&& f) {
+    return {std::forward<F>(f)};
+}
+
+namespace detail {
+// What a class is declared with beside its C++ type: its holder, its base, or a class that overrides.
+template <class T, class X, class = void>
+struct IsHolder : std::false_type {};
+template <class T>
+struct IsHolder<T, std::unique_ptr<T>> : std::true_type {};
+template <class T>
+struct IsHolder<T, std::shared_ptr<T>> : std::true_type {};
+template <class T, class... X>
+struct BaseOf {
+    using type = void;
+};
+template <class T, class Y, class... X>
+struct BaseOf<T, Y, X...> {
+    static_assert(IsHolder<T, Y>::value || std::is_base_of_v<Y, T>,
+                  "py::class_ in the facade has std::unique_ptr or std::shared_ptr as its holder, and no class of "
+                  "Python that overrides: build this source with torch's own headers (opforge: abi=\"torch\").");
+    using rest = typename BaseOf<T, X...>::type;
+    static constexpr bool is_base = !IsHolder<T, Y>::value && std::is_base_of_v<Y, T>;
+    static_assert(!is_base || std::is_void_v<rest>,
+                  "a class of several bases is not in the facade yet: build this source with torch's own headers "
+                  "(opforge: abi=\"torch\").");
+    using type = std::conditional_t<is_base, Y, rest>;
+};
+
+struct ClassOptions {
+    std::string doc;
+    bool has_dict = false;
+};
+inline void class_option(ClassOptions& o, const char* doc) { o.doc = doc; }
+inline void class_option(ClassOptions& o, const std::string& doc) { o.doc = doc; }
+inline void class_option(ClassOptions& o, dynamic_attr) { o.has_dict = true; }
+inline void class_option(ClassOptions&, module_local) {}
+inline void class_option(ClassOptions&, arithmetic) {}
+
+inline std::string text_attribute(PyObject* o, const char* name) {
+    std::string text;
+    Convert<std::string>::load(attribute(o, name).get(), true, text);
+    return text;
+}
+inline bool has_attribute(PyObject* o, const char* name) {
+    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
+    opforge_PyErr_Clear();
+    return static_cast<bool>(found);
+}
+inline PyObject* no_constructor(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
+    try {
+        Ref type = Ref::steal(n > 0 ? opforge_PyObject_Type(values[0]) : nullptr);
+        const std::string name =
+            type ? text_attribute(type.get(), "__module__") + "." + text_attribute(type.get(), "__qualname__")
+                 : std::string("a class");
+        raise(opforge_PyExc_TypeError, (name + ": No constructor defined!").c_str());
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// Makes the Python class of a C++ class, and registers it.
+inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, const Class* base,
+                         const ClassOptions& options) {
+    if (classes().count(cpp)) {
+        c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" is already registered!"));
+    }
+    const bool is_nested = has_attribute(scope, "__module__") && has_attribute(scope, "__qualname__");
+    const std::string module = text_attribute(scope, is_nested ? "__module__" : "__name__");
+    const std::string qualified = is_nested ? text_attribute(scope, "__qualname__") + "." + name : name;
+    Ref builtins = imported("builtins");
+    Ref members = checked(opforge_PyDict_New());
+    auto put = [&](const char* key, const Ref& value) {
+        checked(opforge_PyDict_SetItemString(members.get(), key, value.get()));
+    };
+    std::vector<std::string> slots;
+    if (!base) {
+        slots = {"_opforge_instance", "__weakref__"};
+    }
+    if (options.has_dict) {
+        slots.push_back("__dict__");
+    }
+    put("__slots__", Convert<std::vector<std::string>>::cast(slots));
+    put("__module__", Convert<std::string>::cast(module));
+    put("__qualname__", Convert<std::string>::cast(qualified));
+    if (!options.doc.empty()) {
+        put("__doc__", Convert<std::string>::cast(options.doc));
+    }
+    static MethodDef init{"__init__", no_constructor, 0x82, nullptr};
+    if (!base) {
+        Ref function = checked(opforge_PyCMethod_New(&init, nullptr, nullptr, nullptr));
+        put("__init__", checked(opforge_PyInstanceMethod_New(function.get())));
+    }
+    Ref bases = checked(opforge_PyTuple_New(1));
+    Ref above = base ? Ref::borrow(base->type) : attribute(builtins.get(), "object");
+    checked(opforge_PyTuple_SetItem(bases.get(), 0, above.release()));
+    Ref type = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast(name), bases, members);
+    checked(opforge_PyObject_SetAttrString(scope, name, type.get()));
+    auto* made = new Class();
+    made->name = module + "." + qualified;
+    made->type = type.release();
+    made->base = base;
+    classes()[cpp] = made;
+    return made;
+}
+// A method's own object comes first: a method of a base is one of the class.
+template <class T, class C, class R, class... A>
+auto method_of(R (C::*f)(A...)) {
+    return [f](T& self, A... arguments) -> R { return (self.*f)(std::forward<A>(arguments)...); };
+}
+template <class T, class C, class R, class... A>
+auto method_of(R (C::*f)(A...) const) {
+    return [f](const T& self, A... arguments) -> R { return (self.*f)(std::forward<A>(arguments)...); };
+}
+template <class T, class F>
+auto method_of(F&& f) {
+    return std::forward<F>(f);
+}
+}  // namespace detail
+
+template <class T, class... X>
+class class_ : public object {
+public:
+    using Base = typename detail::BaseOf<T, X...>::type;
+    template <class... E>
+    class_(handle scope, const char* name, const E&... extras) {
+        detail::ClassOptions options;
+        (detail::class_option(options, extras), ...);
+        const py_detail::Class* base = nullptr;
+        if constexpr (!std::is_void_v<Base>) {
+            base = py_detail::class_of<Base>();
+            if (!base) {
+                c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" referenced unknown base type \"",
+                                                    py_detail::class_name<Base>(), "\""));
+            }
+        }
+        py_detail::Class* made = detail::make_class(scope.ptr(), name, typeid(T), base, options);
+        if constexpr (!std::is_void_v<Base>) {
+            made->to_base = [](void* p) -> void* { return static_cast<Base*>(static_cast<T*>(p)); };
+        }
+        object::operator=(object(py_detail::Ref::borrow(made->type)));
+    }
+    template <class F, class... E>
+    class_& def(const char* name, F&& f, const E&... extras) {
+        auto method = detail::method_of<T>(std::forward<F>(f));
+        detail::add(ptr(), name, detail::overload_of(name, detail::Kind::Method, std::move(method), extras...),
+                    detail::Kind::Method);
+        if (std::strcmp(name, "__eq__") == 0) {  // as for a class of Python's own
+            hash_unless_defined();
+        }
+        return *this;
+    }
+    template <class... A, class... E>
+    class_& def(const init_of<A...>&, const E&... extras) {
+        return constructor(
+            [](py_detail::Self<T> self, A... arguments) {
+                finish(self, init_of<A...>::template make<T>(std::forward<A>(arguments)...));
+            },
+            extras...);
+    }
+    template <class F, class... E>
+    class_& def(const init_by<F>& factory, const E&... extras) {
+        return by_factory(factory.make, static_cast<detail::signature_t<F>*>(nullptr), extras...);
+    }
+    template <class F, class... E>
+    class_& def_static(const char* name, F&& f, const E&... extras) {
+        detail::add(ptr(), name, detail::overload_of(name, detail::Kind::Static, std::forward<F>(f), extras...),
+                    detail::Kind::Static);
+        return *this;
+    }
+    template <class C, class D, class... E>
+    class_& def_readwrite(const char* name, D C::* member, const E&... extras) {
+        return def_property(
+            name, [member](const T& self) -> const D& { return self.*member; },
+            [member](T& self, const D& value) { self.*member = value; }, extras...);
+    }
+    template <class C, class D, class... E>
+    class_& def_readonly(const char* name, const D C::* member, const E&... extras) {
+        return def_property_readonly(name, [member](const T& self) -> const D& { return self.*member; }, extras...);
+    }
+    template <class G, class S, class... E>
+    class_& def_property(const char* name, G&& get, S&& set, const E&... extras) {
+        return property(name, getter(std::forward<G>(get), extras...), setter(std::forward<S>(set)), extras...);
+    }
+    template <class G, class... E>
+    class_& def_property_readonly(const char* name, G&& get, const E&... extras) {
+        return property(name, getter(std::forward<G>(get), extras...), {}, extras...);
+    }
+    module_::accessor attr(const char* name) const { return {ptr(), name}; }
+    module_::accessor doc() const { return {ptr(), "__doc__"}; }
+
+private:
+    static void finish(const py_detail::Self<T>& self, std::shared_ptr<T> made) {
+        if (!made) {
+            throw type_error("pybind11::init(): factory function returned nullptr");
+        }
+        py_detail::Instance instance;
+        instance.pointer = made.get();
+        instance.held = std::move(made);
+        instance.type = py_detail::class_of<T>();
+        py_detail::put_instance(self.object, std::move(instance));
+    }
+    template <class F, class... E>
+    class_& constructor(F f, const E&... extras) {
+        auto overload = detail::overload_of("__init__", detail::Kind::Method, std::move(f), extras...);
+        overload.is_constructor = true;
+        detail::add(ptr(), "__init__", std::move(overload), detail::Kind::Method);
+        return *this;
+    }
+    template <class F, class R, class... A, class... E>
+    class_& by_factory(F make, R (*)(A...), const E&... extras) {
+        return constructor(
+            [make](py_detail::Self<T> self, A... arguments) mutable {
+                if constexpr (std::is_same_v<std::decay_t<R>, T>) {
+                    finish(self, std::make_shared<T>(make(std::forward<A>(arguments)...)));
+                } else {
+                    finish(self, std::shared_ptr<T>(make(std::forward<A>(arguments)...)));
+                }
+            },
+            extras...);
+    }
+    static void property_extra(detail::Overload&, const char*) {}
+    static void property_extra(detail::Overload& o, return_value_policy policy) { o.policy = policy; }
+    template <class G, class... E>
+    py_detail::Ref getter(G&& get, const E&... extras) {
+        auto* f = new detail::Function();
+        f->overloads.push_back(
+            detail::overload_of("", detail::Kind::Method, detail::method_of<T>(std::forward<G>(get))));
+        f->overloads[0].policy = return_value_policy::reference_internal;
+        (property_extra(f->overloads[0], extras), ...);
+        return finished(f);
+    }
+    template <class S>
+    py_detail::Ref setter(S&& set) {
+        auto* f = new detail::Function();
+        f->overloads.push_back(
+            detail::overload_of("", detail::Kind::Method, detail::method_of<T>(std::forward<S>(set))));
+        return finished(f);
+    }
+    py_detail::Ref finished(detail::Function* f) {
+        f->doc = detail::doc_of(*f);
+        f->definition.doc = f->doc.c_str();
+        return detail::function_object(f, py_detail::attribute(ptr(), "__module__"));
+    }
+    static const char* doc_among() { return nullptr; }
+    template <class... E>
+    static const char* doc_among(const char* doc, const E&...) {
+        return doc;
+    }
+    template <class Y, class... E>
+    static const char* doc_among(const Y&, const E&... rest) {
+        return doc_among(rest...);
+    }
+    template <class... E>
+    class_& property(const char* name, py_detail::Ref get, py_detail::Ref set, const E&... extras) {
+        py_detail::Ref nothing = py_detail::Ref::borrow(py_detail::none());
+        const char* doc = doc_among(extras...);
+        py_detail::Ref text =
+            doc ? py_detail::Convert<std::string>::cast(doc) : py_detail::Convert<std::string>::cast("");
+        py_detail::Ref made =
+            py_detail::called(py_detail::attribute(py_detail::imported("builtins").get(), "property").get(), get,
+                              set ? set : nothing, nothing, text);
+        py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, made.get()));
+        return *this;
+    }
+    void hash_unless_defined() {
+        py_detail::Ref members = py_detail::attribute(ptr(), "__dict__");
+        py_detail::Ref found = py_detail::called(py_detail::attribute(members.get(), "get").get(),
+                                                 py_detail::Convert<std::string>::cast("__hash__"));
+        if (py_detail::is_none(found.get())) {
+            py_detail::checked(opforge_PyObject_SetAttrString(ptr(), "__hash__", py_detail::none()));
+        }
+    }
+};
+
+template <class T>
+class enum_ : public class_<T> {
+    using Underlying = std::underlying_type_t<T>;
+    using Number = std::conditional_t<std::is_signed_v<Underlying>, int64_t, uint64_t>;
+
+public:
+    template <class... E>
+    enum_(handle scope, const char* name, const E&... extras)
+        : class_<T>(scope, name, extras...), scope_(scope), name_(name) {
+        constexpr bool converts = std::is_convertible_v<T, Underlying>;
+        constexpr bool is_arithmetic = (std::is_same_v<E, arithmetic> || ...);
+        const std::string shown = name_;
+        auto number = [](T value) { return number_of(value); };
+        auto& c = *this;
+        c.def(init([](Number value) { return static_cast<T>(static_cast<Underlying>(value)); }), arg("value"));
+        c.def_property_readonly("name", [kept = members_](T value) { return text_in(*kept, value); });
+        c.def_property_readonly("value", number);
+        c.def("__int__", number);
+        c.def("__index__", number);
+        c.def("__hash__", number);
+        c.def("__getstate__", number);
+        c.def("__str__", [shown, kept = members_](T value) { return shown + "." + text_in(*kept, value); });
+        c.def("__repr__", [shown, kept = members_, number](T value) {
+            return "<" + shown + "." + text_in(*kept, value) + ": " + std::to_string(number(value)) + ">";
+        });
+        compare_equal("__eq__", true);
+        compare_equal("__ne__", false);
+        if (is_arithmetic) {
+            compare("__lt__", [](Number a, Number b) { return a < b; });
+            compare("__gt__", [](Number a, Number b) { return a > b; });
+            compare("__le__", [](Number a, Number b) { return a <= b; });
+            compare("__ge__", [](Number a, Number b) { return a >= b; });
+            if (converts) {
+                combine("and", [](Number a, Number b) { return a & b; });
+                combine("or", [](Number a, Number b) { return a | b; });
+                combine("xor", [](Number a, Number b) { return a ^ b; });
+                c.def("__invert__", [](T value) { return -static_cast<int64_t>(number_of(value)) - 1; });
+            }
+        }
+        detail::ClassOptions options;
+        (detail::class_option(options, extras), ...);
+        doc_ = options.doc.empty() ? "" : options.doc + "\n\n";
+        c.attr("__members__") = object(py_detail::checked(opforge_PyDict_New()));
+    }
+    enum_& value(const char* name, T value, const char* doc = nullptr) {
+        for (const auto& member : *members_) {
+            if (member.first == name) {
+                throw value_error(name_ + ": element \"" + name + "\" already exists!");
+            }
+        }
+        members_->emplace_back(name, value);
+        py_detail::Ref made = py_detail::object_of_value(T(value));
+        py_detail::checked(opforge_PyObject_SetAttrString(this->ptr(), name, made.get()));
+        py_detail::Ref all = py_detail::attribute(this->ptr(), "__members__");
+        py_detail::checked(opforge_PyDict_SetItemString(all.get(), name, made.get()));
+        doc_ += (members_->size() == 1 ? "Members:\n\n  " : "\n\n  ") + std::string(name) +
+                (doc ? " : " + std::string(doc) : std::string());
+        this->doc() = doc_;
+        return *this;
+    }
+    enum_& export_values() {
+        for (const auto& member : *members_) {
+            py_detail::Ref made = py_detail::attribute(this->ptr(), member.first.c_str());
+            py_detail::checked(opforge_PyObject_SetAttrString(scope_.ptr(), member.first.c_str(), made.get()));
+        }
+        return *this;
+    }
+
+private:
+    using Members = std::vector<std::pair<std::string, T>>;
+    static std::string text_in(const Members& members, T value) {
+        for (const auto& [name, known] : members) {
+            if (known == value) {
+                return name;
+            }
+        }
+        return "???";
+    }
+    static Number number_of(T value) { return static_cast<Number>(static_cast<Underlying>(value)); }
+    // A member beside another value: an enumeration that C++ converts to a number is compared as a number.
+    void compare_equal(const char* name, bool when_equal) {
+        this->def(
+            name,
+            [when_equal](T a, object other) {
+                T b{};
+                if (py_detail::Convert<T>::load(other.ptr(), false, b)) {
+                    return (a == b) == when_equal;
+                }
+                if (!std::is_convertible_v<T, Underlying>) {
+                    return !when_equal;
+                }
+                constexpr int equal = 2;  // Py_EQ of the stable ABI
+                py_detail::Ref mine = py_detail::Convert<Number>::cast(number_of(a));
+                const int same = opforge_PyObject_RichCompareBool(mine.get(), other.ptr(), equal);
+                py_detail::checked(same);
+                return (same == 1) == when_equal;
+            },
+            arg("other"));
+    }
+    template <class F>
+    void compare(const char* name, F f) {
+        this->def(
+            name,
+            [f](T a, object other) {
+                T b{};
+                if (py_detail::Convert<T>::load(other.ptr(), false, b)) {
+                    return f(number_of(a), number_of(b));
+                }
+                if (!std::is_convertible_v<T, Underlying>) {
+                    throw type_error("Expected an enumeration of matching type!");
+                }
+                return f(number_of(a),
+                         object(py_detail::checked(opforge_PyNumber_Long(other.ptr()))).template cast<Number>());
+            },
+            arg("other"));
+    }
+    template <class F>
+    void combine(const std::string& name, F f) {
+        auto both = [f](T a, Number b) { return f(number_of(a), b); };
+        this->def(("__" + name + "__").c_str(), both, arg("other"));
+        this->def(("__r" + name + "__").c_str(), both, arg("other"));
+    }
+    handle scope_;
+    std::string name_, doc_;
+    std::shared_ptr<Members> members_ = std::make_shared<Members>();
+};
+}  // namespace opforge_facade
+}  // namespace pybind11

@@ -1,0 +1,331 @@
+// Python objects of C++ classes. An object's layout is not known here, so the C++ object is behind a capsule
+// in a slot of the Python object: it is freed with it.
+#pragma once
+#include <cxxabi.h>
+
+#include <typeindex>
+
+#include "conversions.h"
+
+OPFORGE_PYTHON(PyObject*, PyInstanceMethod_New, PyObject*)
+
+namespace pybind11 {
+inline namespace opforge_facade {
+enum class return_value_policy : uint8_t {
+    automatic,
+    automatic_reference,
+    take_ownership,
+    copy,
+    move,
+    reference,
+    reference_internal
+};
+}  // namespace opforge_facade
+}  // namespace pybind11
+
+namespace opforge_facade_python {
+using Policy = ::pybind11::return_value_policy;
+
+// A class or an enumeration that the source registers.
+struct Class {
+    std::string name;  // with its module
+    PyObject* type = nullptr;
+    const Class* base = nullptr;
+    void* (*to_base)(void*) = nullptr;
+};
+inline std::map<std::type_index, Class*>& classes() {
+    static std::map<std::type_index, Class*> all;
+    return all;
+}
+template <class T>
+const Class* class_of() {
+    auto found = classes().find(typeid(T));
+    return found == classes().end() ? nullptr : found->second;
+}
+template <class T>
+std::string class_name() {
+    if (const Class* c = class_of<T>()) {
+        return c->name;
+    }
+    int status = 0;
+    std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, &status),
+                                                std::free);
+    return text ? text.get() : typeid(T).name();
+}
+
+struct Instance {
+    std::shared_ptr<void> held;  // owns the C++ object, or nothing if that is another's
+    void* pointer = nullptr;
+    const Class* type = nullptr;
+    std::vector<PyObject*> kept;  // objects that live as long as this one
+};
+// The object of each C++ object: one that is returned again is the same object.
+inline std::map<std::pair<const void*, const Class*>, PyObject*>& objects() {
+    static std::map<std::pair<const void*, const Class*>, PyObject*> all;
+    return all;
+}
+constexpr const char* instance_name = "opforge.instance";
+inline const Name& slot() {
+    static const Name* made = nullptr;
+    if (!made) {
+        made = new Name("_opforge_instance");
+    }
+    return *made;
+}
+inline void free_instance(PyObject* capsule) {
+    std::unique_ptr<Instance> instance(static_cast<Instance*>(opforge_PyCapsule_GetPointer(capsule, instance_name)));
+    objects().erase({instance->pointer, instance->type});
+    instance->held.reset();
+    for (PyObject* o : instance->kept) {
+        opforge_Py_DecRef(o);
+    }
+}
+// Returns what is behind an object of a registered class: null if its constructor has not run.
+inline Instance* instance_of(PyObject* o) {
+    Ref capsule = Ref::steal(opforge_PyObject_GetAttr(o, slot().get()));
+    if (!capsule) {
+        opforge_PyErr_Clear();
+        return nullptr;
+    }
+    return static_cast<Instance*>(opforge_PyCapsule_GetPointer(capsule.get(), instance_name));
+}
+inline void put_instance(PyObject* o, Instance made) {
+    auto* instance = new Instance(std::move(made));
+    Ref capsule = checked(opforge_PyCapsule_New(instance, instance_name, free_instance));
+    objects()[{instance->pointer, instance->type}] = o;
+    checked(opforge_PyObject_SetAttr(o, slot().get(), capsule.get()));
+}
+inline void keep_alive(PyObject* nurse, PyObject* patient) {
+    if (is_none(nurse) || is_none(patient)) {
+        return;
+    }
+    Instance* instance = instance_of(nurse);
+    if (!instance) {
+        c10::facade::fail("py::keep_alive needs an object of a class of this module as the one that keeps");
+    }
+    opforge_Py_IncRef(patient);
+    instance->kept.push_back(patient);
+}
+// Returns the C++ object behind an object, or null if that is none of the class.
+inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<void>* held = nullptr) {
+    if (!wanted || !is(o, reinterpret_cast<_typeobject*>(wanted->type))) {
+        return nullptr;
+    }
+    Instance* instance = instance_of(o);
+    if (!instance) {
+        raise(opforge_PyExc_TypeError, (wanted->name + ".__init__() must be called when overriding __init__").c_str());
+        throw Raised();
+    }
+    void* pointer = instance->pointer;
+    for (const Class* c = instance->type; c != wanted; c = c->base) {
+        if (!c || !c->base) {
+            return nullptr;
+        }
+        pointer = c->to_base(pointer);
+    }
+    if (held) {
+        *held = instance->held;
+    }
+    return pointer;
+}
+inline Ref new_object(const Class* c) {
+    static PyObject* make = nullptr;
+    if (!make) {
+        make = attribute(attribute(imported("builtins").get(), "object").get(), "__new__").release();
+    }
+    return checked(opforge_PyObject_CallFunctionObjArgs(make, c->type, static_cast<PyObject*>(nullptr)));
+}
+
+// ---- what is a class of the source's own
+template <class T>
+struct IsRefused : std::false_type {};
+template <>
+struct IsRefused<c10::Scalar> : std::true_type {};
+template <>
+struct IsRefused<c10::Generator> : std::true_type {};
+template <>
+struct IsRefused<c10::TensorOptions> : std::true_type {};
+template <>
+struct IsRefused<c10::MemoryFormat> : std::true_type {};
+template <>
+struct IsRefused<c10::Layout> : std::true_type {};
+template <>
+struct IsRefused<c10::DeviceType> : std::true_type {};
+template <class F>
+struct IsRefused<std::function<F>> : std::true_type {};
+template <class T, class D>
+struct IsRefused<std::unique_ptr<T, D>> : std::true_type {};
+
+// A result is of a class that the source does not register.
+struct NotRegistered {};
+// Makes the object of a C++ object, or returns the one that there is.
+template <class T>
+Ref object_of(T* pointer, Policy policy, PyObject* parent, const std::shared_ptr<T>& shared = {}) {
+    using Plain = std::remove_const_t<T>;
+    if (!pointer) {
+        return Ref::borrow(none());
+    }
+    const Class* c = class_of<Plain>();
+    void* address = const_cast<Plain*>(pointer);
+    if constexpr (std::is_polymorphic_v<Plain>) {  // an object of a registered subclass is one of that
+        auto derived = classes().find(typeid(*pointer));
+        if (derived != classes().end()) {
+            c = derived->second;
+            address = const_cast<void*>(dynamic_cast<const void*>(pointer));
+        }
+    }
+    if (!c) {
+        throw NotRegistered();
+    }
+    if (policy != Policy::copy && policy != Policy::move) {
+        auto found = objects().find({address, c});
+        if (found != objects().end()) {
+            return Ref::borrow(found->second);
+        }
+    }
+    Instance made;
+    made.type = c;
+    made.pointer = address;
+    if (shared) {
+        made.held = std::const_pointer_cast<Plain>(shared);
+    } else if (policy == Policy::take_ownership) {
+        made.held = std::shared_ptr<Plain>(const_cast<Plain*>(pointer));
+    } else if (policy == Policy::copy || policy == Policy::move) {
+        if constexpr (std::is_copy_constructible_v<Plain>) {
+            auto copy = std::make_shared<Plain>(*pointer);
+            made.type = class_of<Plain>() ? class_of<Plain>() : c;
+            made.pointer = copy.get();
+            made.held = copy;
+        } else {
+            c10::facade::fail("return_value_policy = copy, but type is non-copyable!");
+        }
+    }
+    Ref object = new_object(made.type);
+    put_instance(object.get(), std::move(made));
+    if (policy == Policy::reference_internal && parent) {
+        keep_alive(object.get(), parent);
+    }
+    return object;
+}
+template <class T>
+Ref object_of_value(T&& value) {
+    using Plain = std::decay_t<T>;
+    if (!class_of<Plain>()) {
+        throw NotRegistered();
+    }
+    auto made = std::make_shared<Plain>(std::forward<T>(value));
+    return object_of<Plain>(made.get(), Policy::take_ownership, nullptr, made);
+}
+
+// ---- arguments
+template <class T>
+struct Loaded {
+    static constexpr bool is_loaded = true;
+    T* pointer = nullptr;
+    template <class A>
+    decltype(auto) hand() {
+        if constexpr (std::is_lvalue_reference_v<A>) {
+            return static_cast<T&>(*pointer);
+        } else {
+            return T(*pointer);
+        }
+    }
+};
+template <class T>
+struct LoadedPointer {
+    static constexpr bool is_loaded = true;
+    T* pointer = nullptr;
+    template <class A>
+    T* hand() {
+        return pointer;
+    }
+};
+template <class T>
+constexpr bool is_own_class = (std::is_class_v<T> || std::is_enum_v<T>) && !IsRefused<T>::value;
+template <class T>
+struct ConvertInstance {
+    static_assert(is_own_class<T>,
+                  "this type has no conversion from and to Python in the facade: build this source with torch's own "
+                  "headers (opforge: abi=\"torch\").");
+    static constexpr bool of_instance = true;
+    static bool load(PyObject* o, bool, T& value) {
+        auto* found = static_cast<T*>(find_instance(o, class_of<T>()));
+        return found && (value = *found, true);
+    }
+    static Ref cast(const T& value) { return object_of(&value, Policy::copy, nullptr); }
+    static Ref cast(T&& value) { return object_of_value(std::move(value)); }
+    static std::string name(bool) { return class_name<T>(); }
+};
+// An object whose constructor runs.
+template <class T>
+struct Self {
+    PyObject* object = nullptr;
+};
+template <class T>
+struct Convert<Self<T>> {
+    static bool load(PyObject* o, bool, Self<T>& value) {
+        const Class* c = class_of<T>();
+        value.object = o;
+        return c && is(o, reinterpret_cast<_typeobject*>(c->type));
+    }
+    static std::string name(bool) { return class_name<T>(); }
+};
+template <class T>
+struct Convert<Loaded<T>> {
+    static bool load(PyObject* o, bool, Loaded<T>& value) {
+        value.pointer = static_cast<T*>(find_instance(o, class_of<T>()));
+        return value.pointer != nullptr;
+    }
+    static std::string name(bool) { return class_name<T>(); }
+};
+template <class T>
+struct Convert<LoadedPointer<T>> {
+    using Plain = std::remove_const_t<T>;
+    static bool load(PyObject* o, bool convert, LoadedPointer<T>& value) {
+        if (is_none(o)) {
+            return convert;
+        }
+        value.pointer = static_cast<Plain*>(find_instance(o, class_of<Plain>()));
+        return value.pointer != nullptr;
+    }
+    static std::string name(bool) { return class_name<Plain>(); }
+};
+template <class T>
+struct Convert<T*, std::enable_if_t<is_own_class<std::remove_const_t<T>>>> {
+    static Ref cast(T* value) { return object_of(value, Policy::take_ownership, nullptr); }
+    static std::string name(bool) { return class_name<std::remove_const_t<T>>(); }
+};
+template <class T>
+struct Convert<std::shared_ptr<T>> {
+    static bool load(PyObject* o, bool convert, std::shared_ptr<T>& value) {
+        using Plain = std::remove_const_t<T>;
+        if (is_none(o)) {
+            value.reset();
+            return convert;
+        }
+        std::shared_ptr<void> held;
+        void* found = find_instance(o, class_of<Plain>(), &held);
+        value = std::shared_ptr<T>(held, static_cast<Plain*>(found));
+        return found != nullptr;
+    }
+    static Ref cast(const std::shared_ptr<T>& value) {
+        return object_of(value.get(), Policy::take_ownership, nullptr, value);
+    }
+    static std::string name(bool) { return class_name<std::remove_const_t<T>>(); }
+};
+// A result's conversion, by the policy of the function.
+template <class R, class V>
+Ref cast_result(V&& value, Policy policy, PyObject* parent) {
+    using Bare = std::remove_cv_t<std::remove_reference_t<R>>;
+    using Pointed = std::remove_const_t<std::remove_pointer_t<Bare>>;
+    if constexpr (std::is_pointer_v<Bare> && is_own_class<Pointed>) {
+        const bool is_automatic = policy == Policy::automatic || policy == Policy::automatic_reference;
+        return object_of(value, is_automatic ? Policy::take_ownership : policy, parent);
+    } else if constexpr (std::is_lvalue_reference_v<R> && UsesInstances<Bare>::value) {
+        const bool is_automatic = policy == Policy::automatic || policy == Policy::automatic_reference;
+        return object_of(&value, is_automatic || policy == Policy::move ? Policy::copy : policy, parent);
+    } else {
+        return Convert<Bare>::cast(std::forward<V>(value));
+    }
+}
+}  // namespace opforge_facade_python

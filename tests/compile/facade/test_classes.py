@@ -1,0 +1,36 @@
+"""Classes and enumerations of a facade module, compared with what torch's own headers gave."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from facade.compiling import compile_library
+
+SUPPORT = Path(__file__).parents[2] / "support" / "facade"
+RECORDED_WITH = "2.13"
+MODULE = "facade_classes."
+
+
+def _plain(outcome: list[object]) -> str:
+    """Returns an outcome without addresses. In the texts of Python's own errors a class has no module's name."""
+    text = re.sub(r"0x[0-9a-f]*", "0x", json.dumps(outcome))
+    is_pythons = outcome[0] == "error" and ("object has no attribute" in text or "unhashable" in text or "'<'" in text)
+    return text.replace(f"'{MODULE}", "'") if is_pythons else text
+
+
+def test_classes_and_enumerations_give_what_pybind11s_give(tmp_path: Path) -> None:
+    library = tmp_path / "facade_classes.so"
+    compile_library("facade", "facade_classes", [SUPPORT / "classes_source.cpp"], library, ["-O0"])
+    ended = subprocess.run(
+        [sys.executable, str(SUPPORT / "class_cases.py"), str(library)], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found = json.loads(ended.stdout)
+    recorded = json.loads((SUPPORT / "class_outcomes.json").read_text())
+    assert len(recorded) > 160 and found.keys() == recorded.keys()
+    if not torch.__version__.startswith(RECORDED_WITH):
+        found, recorded = ({name: [outcome[0]] for name, outcome in part.items()} for part in (found, recorded))
+    assert {name: outcome for name, outcome in found.items() if _plain(outcome) != _plain(recorded[name])} == {}

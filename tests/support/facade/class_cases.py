@@ -1,0 +1,186 @@
+"""Uses of the classes of classes_source.cpp. What torch's own headers gave is recorded in class_outcomes.json.
+
+`python tests/support/facade/class_cases.py LIBRARY` prints what a library gives. To record it anew, compile the source
+with torch's headers, as the extension facade_classes.
+"""
+
+import gc
+import json
+import pickle
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+NAME = "facade_classes"
+
+
+def _facts(thing: Any) -> object:
+    bases = [base.__name__ for base in thing.__mro__ if base.__name__ != "pybind11_object"]
+    return thing.__name__, thing.__qualname__, thing.__module__, bases
+
+
+def _set(thing: Any, name: str, value: object) -> object:
+    setattr(thing, name, value)
+    return getattr(thing, name)
+
+
+def _lives(m: ModuleType, use: Callable[[], object]) -> object:
+    """Returns how many C++ objects are left after a use."""
+    gc.collect()
+    before = m.alive()
+    use()
+    gc.collect()
+    return m.alive() - before
+
+
+class Uses:
+    """Longer uses of a module's classes, each with what it shows."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.m = module
+
+    def identity(self) -> object:
+        held = self.m.Held()
+        held.next = held
+        found = held.self() is held, held.next is held, [one is held for one in self.m.pair_of(held)]
+        held.next = None
+        return found, held.next
+
+    def internal(self) -> object:
+        layer = self.m.Layer(torch.ones(2))
+        layer.where().x = 5
+        layer.copied().x = 6
+        layer.origin.y = 7
+        kept = layer.where()
+        del layer
+        gc.collect()
+        return kept.x, kept.y
+
+    def owner(self) -> object:
+        raw = self.m.Owner().raw()
+        gc.collect()
+        return raw.next is None
+
+    def subclass(self) -> object:
+        class Sub(self.m.Point):  # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                super().__init__(3.0, 4.0)
+                self.more = 1
+
+        made = Sub()
+        return made.norm(), self.m.norm_of(made), made.more, isinstance(made, self.m.Point)
+
+    def no_init(self) -> object:
+        class Sub(self.m.Point):  # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                pass
+
+        return self.m.norm_of(Sub())
+
+    def changed(self) -> object:
+        point = self.m.Point(1.0, 2.0)
+        self.m.shift(point)
+        return point.x, point.norm()
+
+    def again(self) -> object:
+        point = self.m.Point(1.0, 2.0)
+        point.__init__(5.0, 6.0)
+        return point.x
+
+    def weak(self) -> object:
+        point = self.m.Point(1.0)
+        weak = weakref.ref(point)
+        alive = weak() is point
+        del point
+        return alive, weak() is None
+
+    def tensors(self) -> object:
+        layer = self.m.Layer(torch.full((2,), 3.0), n=2)
+        layer.extra = "more"
+        layer.weight = layer.weight + 1
+        return layer(torch.ones(2)), layer.forward(torch.ones(2)), layer.extra, layer.scaled(3), layer.scaled(1.5)
+
+
+def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
+    uses = Uses(m)
+    for name in ("identity", "internal", "owner", "subclass", "no_init", "changed", "again", "weak", "tensors"):
+        yield name, getattr(uses, name)
+        if name != "no_init":
+            yield f"{name} leaves", lambda name=name: _lives(m, getattr(uses, name))
+    for name in ("Color", "Mask", "Point", "Base", "Derived", "Layer", "Held", "Bare"):
+        yield f"facts of {name}", lambda name=name: _facts(getattr(m, name))
+        yield f"doc of {name}", lambda name=name: getattr(m, name).__doc__
+    for name in ("__init__", "norm", "move", "origin", "__eq__", "twice", "x", "y", "sum"):
+        yield f"doc of Point.{name}", lambda name=name: getattr(m.Point, name).__doc__
+    for name in ("__init__", "scaled", "forward", "where"):
+        yield f"doc of Layer.{name}", lambda name=name: getattr(m.Layer, name).__doc__
+    for name in ("norm_of", "norm_or", "moved", "make_derived", "pair_of", "of_color", "color", "new_held", "points"):
+        yield f"doc of {name}", lambda name=name: getattr(m, name).__doc__
+    x = torch.ones(2)
+    texts = (
+        "m.Point()", "m.Point(1.5).y", "m.Point(1).y", "m.Point(x=2.0, y=3.0).norm()", "m.Point('a')",
+        "m.Point(1.0, 2.0, 3.0)", "m.Point(y=1.0)", "m.Point(None)", "m.Bare()", "m.Layer(1)", "m.Layer(x, n=0)",
+        "m.Layer(x, 1)", "m.Layer(x, m.Color.Blue).color", "repr(m.Point(4.0))", "m.Point(1.0) == m.Point(1.0)",
+        "m.Point(1.0) == 3", "m.Point(1.0) != m.Point(2.0)", "hash(m.Point(1.0))", "len(m.Point(1.0))",
+        "m.Point(1.0).kind", "m.Point(1.0).twice.x", "m.Point.origin().x", "m.Point(1.0).sum", "m.Point(1.0).move()",
+        "m.Point(1.0).move(dx=1)", "m.Point.norm(3)", "m.Point.norm()", "m.Point(1.0).missing",
+        "_set(m.Point(1.0), 'x', 2)", "_set(m.Point(1.0), 'x', 'a')", "_set(m.Point(1.0), 'kind', 2)",
+        "_set(m.Point(1.0), 'sum', 8.0)", "_set(m.Point(1.0), 'sum', -8.0)", "_set(m.Point(1.0), 'new', 8.0)",
+        "_set(m.Layer(x), 'color', m.Color.Green)", "_set(m.Layer(x), 'color', 2)", "_set(m.Layer(x), 'weight', 2)",
+        "m.Layer(x).version", "m.Layer(x).scaled('a')", "m.norm_of(m.Point(3.0, 4.0))", "m.norm_of(None)",
+        "m.norm_of(3)", "m.norm_of(m.Base())", "m.norm_or(None)", "m.norm_or(m.Point(1.0))",
+        "m.moved(m.Point(1.0), 2.0).x", "m.shift(m.Point(1.0))", "m.Base().name()", "m.Derived().name()",
+        "m.Derived().number()", "m.Derived().other()", "m.name_of(m.Derived())", "type(m.make_derived()).__name__",
+        "m.make_derived().other()", "isinstance(m.make_derived(), m.Base)", "m.Base().other()", "m.nothing()",
+        "type(m.new_held()).__name__", "m.unknown(3)", "m.make_unknown()", "m.points([m.Held(), m.Held()])",
+        "m.points([3])", "m.points([None])", "m.pair_of(None)", "m.Color.Red", "repr(m.Color.Red)", "str(m.Color.Red)",
+        "m.Color.Red.name", "m.Color.Blue.value", "int(m.Color.Blue)", "m.Color(2)", "m.Color(9)", "m.Color('a')",
+        "m.Color()", "m.Color.Red == m.Color.Red", "m.Color.Red == 1", "m.Color.Red != 1", "m.Color.Red == None",
+        "m.Color.Red < m.Color.Green", "hash(m.Color.Green)", "m.of_color(m.Color.Green)",
+        "m.of_color(2)", "m.color(2)",
+        "m.Green is m.Color.Green", "list(m.Color.__members__)", "m.Mask.First == 1", "m.Mask.First < m.Mask.Second",
+        "m.Mask.First | m.Mask.Second", "m.Mask.First & 3", "2 | m.Mask.First", "~m.Mask.First", "m.Mask.First < 'a'",
+        "m.Mask.First ^ m.Mask.First", "m.Mask.First == m.Color.Red", "{m.Color.Red: 1}[m.Color.Red]",
+        "[0, 1, 2][m.Color.Red]", "_set(m.Color.Red, 'value', 3)", "m.Mask(2)",
+        "m.Mask(-1)", "m.Color.Red.__getstate__()",
+    )  # fmt: skip
+    for text in texts:
+        yield text, lambda text=text: _plain(eval(text, {"m": m, "x": x, "_set": _set}))
+    for text in ("m.Point(1.0)", "m.Derived()", "m.Held().self()", "m.pair_of(m.Held())", "m.Layer(x).where()",
+                 "m.make_derived()", "m.new_held()", "m.moved(m.Point(1.0), 1.0)", "m.Color(2)"):  # fmt: skip
+        yield f"{text} leaves", lambda text=text: _lives(m, lambda: eval(text, {"m": m, "x": x}))
+    yield "pickle of a class", lambda: type(_refusal(lambda: pickle.dumps(m.Point(1.0)))).__name__
+
+
+def _refusal(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
+
+
+def _plain(value: Any) -> object:
+    """Returns a value, or the text of one that has no other form."""
+    return value if isinstance(value, bool | int | float | str | list | type(None) | torch.Tensor) else repr(value)
+
+
+def main(library: str) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from facade.module_record import load
+    from facade.outcomes import of_call
+
+    warnings.simplefilter("ignore")
+    found = {name: of_call(call) for name, call in cases(load(Path(library), NAME))}
+    lines = (f" {json.dumps(name)}: {json.dumps(outcome)}" for name, outcome in found.items())
+    print("{\n" + ",\n".join(lines) + "\n}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

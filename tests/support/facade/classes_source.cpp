@@ -1,0 +1,144 @@
+// Classes and enumerations of a module. class_cases.py uses them; what torch's own headers gave is recorded.
+#include <torch/extension.h>
+
+#include <memory>
+
+enum class Color { Red = 1, Green = 2, Blue = -3 };
+enum Mask : unsigned { None = 0, First = 1, Second = 2 };
+
+int alive = 0;
+struct Counted {
+    Counted() { ++alive; }
+    Counted(const Counted&) { ++alive; }
+    ~Counted() { --alive; }
+};
+
+struct Point : Counted {
+    Point(double x, double y) : x(x), y(y) {}
+    double norm() const { return x * x + y * y; }
+    void move(double dx, double dy) {
+        x += dx;
+        y += dy;
+    }
+    bool operator==(const Point& other) const { return x == other.x && y == other.y; }
+    double x, y;
+    int kind = 7;
+};
+
+struct Base : Counted {
+    virtual ~Base() = default;
+    virtual std::string name() const { return "base"; }
+    int number() const { return 1; }
+};
+struct Derived : Base {
+    std::string name() const override { return "derived"; }
+    int other() { return 2; }
+};
+std::shared_ptr<Base> make_derived() { return std::make_shared<Derived>(); }
+
+struct Layer : Counted {
+    Layer(torch::Tensor weight, Color color, int64_t n) : weight(std::move(weight)), color(color), n(n), origin(0, 0) {
+        TORCH_CHECK(n > 0, "n must be positive, got ", n);
+    }
+    torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+    int64_t scaled(int64_t by) { return n * by; }
+    double scaled(double by) { return static_cast<double>(n) * by; }
+    Point& where() { return origin; }
+    torch::Tensor weight;
+    Color color;
+    int64_t n;
+    Point origin;
+};
+struct Held : std::enable_shared_from_this<Held>, Counted {
+    std::shared_ptr<Held> self() { return shared_from_this(); }
+    std::shared_ptr<Held> next;
+};
+struct Owner : Counted {
+    Held* raw() { return &held; }
+    Held held;
+};
+struct Bare : Counted {};
+struct Unknown {};
+
+double norm_of(const Point& p) { return p.norm(); }
+double norm_or(const Point* p) { return p ? p->norm() : -1; }
+Point moved(Point p, double by) {
+    p.move(by, by);
+    return p;
+}
+void shift(Point& p) { p.x += 10; }
+std::string name_of(const Base& b) { return b.name(); }
+std::vector<std::shared_ptr<Held>> pair_of(std::shared_ptr<Held> h) { return {h, h}; }
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    py::enum_<Color>(m, "Color", "A color.")
+        .value("Red", Color::Red)
+        .value("Green", Color::Green, "the second")
+        .value("Blue", Color::Blue)
+        .export_values();
+    py::enum_<Mask>(m, "Mask", py::arithmetic()).value("None_", None).value("First", First).value("Second", Second);
+    py::class_<Point>(m, "Point", "A point.")
+        .def(py::init<double, double>(), py::arg("x"), py::arg("y") = 0.5)
+        .def(py::init([](int64_t n) { return Point(static_cast<double>(n), -1); }))
+        .def("norm", &Point::norm, "The norm.")
+        .def("move", &Point::move, py::arg("dx"), py::arg("dy") = 1)
+        .def_readwrite("x", &Point::x)
+        .def_readwrite("y", &Point::y, "The second.")
+        .def_readonly("kind", &Point::kind)
+        .def_property_readonly("twice", [](const Point& p) { return Point(2 * p.x, 2 * p.y); })
+        .def_property(
+            "sum", [](const Point& p) { return p.x + p.y; },
+            [](Point& p, double v) {
+                if (v < 0) {
+                    throw py::value_error("negative");
+                }
+                p.x = v - p.y;
+            })
+        .def_static("origin", [] { return Point(0, 0); })
+        .def("__repr__", [](const Point& p) { return "Point(" + std::to_string(static_cast<int>(p.x)) + ")"; })
+        .def(
+            "__eq__", [](const Point& a, const Point& b) { return a == b; }, py::is_operator())
+        .def("__len__", [](const Point&) { return 2; });
+    py::class_<Base, std::shared_ptr<Base>>(m, "Base")
+        .def(py::init<>())
+        .def("name", &Base::name)
+        .def("number", &Base::number);
+    py::class_<Derived, Base, std::shared_ptr<Derived>>(m, "Derived").def(py::init<>()).def("other", &Derived::other);
+    py::class_<Layer> layer(m, "Layer", py::dynamic_attr());
+    layer
+        .def(py::init<torch::Tensor, Color, int64_t>(), py::arg("weight"), py::arg("color") = Color::Red,
+             py::arg("n") = 1)
+        .def("forward", &Layer::forward)
+        .def("__call__", &Layer::forward)
+        .def("scaled", py::overload_cast<int64_t>(&Layer::scaled))
+        .def("scaled", py::overload_cast<double>(&Layer::scaled))
+        .def("where", &Layer::where, py::return_value_policy::reference_internal)
+        .def("copied", &Layer::where)
+        .def_readwrite("weight", &Layer::weight)
+        .def_readwrite("color", &Layer::color)
+        .def_readwrite("origin", &Layer::origin);
+    layer.attr("version") = 3;
+    py::class_<Held, std::shared_ptr<Held>>(m, "Held")
+        .def(py::init<>())
+        .def("self", &Held::self)
+        .def_readwrite("next", &Held::next);
+    py::class_<Owner>(m, "Owner")
+        .def(py::init<>())
+        .def("raw", &Owner::raw, py::return_value_policy::reference_internal);
+    py::class_<Bare>(m, "Bare");
+    m.def("norm_of", &norm_of);
+    m.def("norm_or", &norm_or);
+    m.def("moved", &moved);
+    m.def("shift", &shift);
+    m.def("name_of", &name_of);
+    m.def("make_derived", &make_derived);
+    m.def("pair_of", &pair_of);
+    m.def("of_color", [](Color c) { return static_cast<int>(c); });
+    m.def("color", [](int n) { return static_cast<Color>(n); });
+    m.def("points", [](const std::vector<std::shared_ptr<Held>>& all) { return all.size(); });
+    m.def("unknown", [](const Unknown&) {});
+    m.def("make_unknown", [] { return Unknown(); });
+    m.def("new_held", []() -> Held* { return new Held(); });
+    m.def("nothing", []() -> Held* { return nullptr; });
+    m.def("alive", [] { return alive; });
+}
