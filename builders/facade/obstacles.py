@@ -53,7 +53,15 @@ NO_CLASS = "the stable ABI has no classes of TorchScript and no intrusive pointe
 NO_IMPL = "the stable ABI shows a tensor's sizes, dtype and memory, and nothing of its storage or implementation"
 NO_GRAPH = "the stable ABI has no nodes of autograd's graph: a torch::autograd::Function works"
 NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call operators instead"
-CUDA = "the facade has no headers for CUDA yet"
+CUDA = "the facade's headers for CUDA compile, and no builder uses them yet: leave it out by --cpu"
+NO_CUDA = "the facade's headers for CUDA do not have this"
+OF_CUDA_NAMES = (
+    r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
+    r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
+    r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
+    r"|ATenCeilDiv|detail::CUDA_NUM_THREADS|detail::GET_BLOCKS|compat"
+)
+"""What of at::cuda and c10::cuda the facade has."""
 PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"
 NO_SCALAR = "torch's stable ABI passes no Scalar: use tensors, or another operator"
 RULES = (
@@ -106,9 +114,9 @@ RULES = (
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
-        r"\bat::cuda::\w+|\bc10::cuda::\w+|\bCUDAGuard\b|\bOptionalCUDAGuard\b|\bC10_CUDA_\w+|\bAT_CUDA_\w+",
+        rf"\b(?:at|c10)::cuda::(?!(?:{OF_CUDA_NAMES})\b)\w+|\bCUDACachingAllocator\b|\bCUDAMultiStreamGuard\b",
         Kind.LATER,
-        CUDA,
+        NO_CUDA,
     ),
     Rule(
         r"\bpy::(?:pickle|self|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
@@ -168,7 +176,7 @@ def covered(name: str) -> bool:
 
 def _header_obstacle(name: str) -> tuple[Kind, str]:
     if "cuda" in name.lower() or name.startswith(("THC/", "TH/")):
-        return Kind.LATER, CUDA
+        return Kind.LATER, NO_CUDA
     if name.startswith(("torch/nn/", "torch/csrc/jit", "torch/csrc/distributed", "ATen/native/", "torch/csrc/api/")):
         return Kind.NEVER, NO_FRONTEND
     if name == "torch/custom_class.h":

@@ -38,10 +38,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
         ("py::dict f(py::list x);", "py::dict", Kind.LATER),
-        ("auto stream = at::cuda::getCurrentCUDAStream();", "at::cuda::getCurrentCUDAStream", Kind.LATER),
+        ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
+        ("c10::cuda::CUDACachingAllocator::emptyCache();", "c10::cuda::CUDACachingAllocator", Kind.LATER),
         ("auto y = torch::addcmul(x, x, x, 2);", "addcmul", Kind.LATER),
         ("#include <ATen/native/TensorIterator.h>", "#include <ATen/native/TensorIterator.h>", Kind.NEVER),
-        ("#include <ATen/cuda/CUDAContext.h>", "#include <ATen/cuda/CUDAContext.h>", Kind.LATER),
+        ("#include <ATen/cuda/CUDABlas.h>", "#include <ATen/cuda/CUDABlas.h>", Kind.LATER),
         ("#include <ATen/cpu/vec/vec.h>", "#include <ATen/cpu/vec/vec.h>", Kind.LATER),
     ],
 )
@@ -51,6 +52,18 @@ def test_a_construct_is_found_with_its_line(tmp_path: Path, line: str, construct
 
 def test_a_class_and_an_enumeration_are_no_obstacle(tmp_path: Path) -> None:
     assert _scan(tmp_path, 'py::class_<Counter>(m, "Counter");\npy::enum_<Color>(m, "Color");\n') == []
+
+
+def test_names_of_cuda_that_the_facade_has_are_no_obstacles(tmp_path: Path) -> None:
+    text = """#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+void f(at::Tensor x) {
+  const at::cuda::OptionalCUDAGuard guard(at::device_of(x));
+  cudaStream_t stream = at::cuda::getCurrentCUDAStream();
+  C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+"""
+    assert _scan(tmp_path, text) == []
 
 
 def test_all_lines_are_found_and_not_the_first_alone(tmp_path: Path) -> None:
