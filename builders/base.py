@@ -256,7 +256,7 @@ class OpBuilder:
     tunable: ClassVar[Mapping[str, Sequence[int]]] = types.MappingProxyType({})
     """Name -> the numbers that `opforge tune` tries; the C++ reads them by <opforge/tunable.h>: see docs/tuning.md."""
     cases: ClassVar[str] = ""
-    """"module:NAME" of what is compared, timed and tuned: an `opforge.ops.cases.Case`, or a tuple: see docs/cases.md."""
+    """"module:NAME" of what is compared, timed and tuned: a `Case`, or a tuple of them: see docs/cases.md."""
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 

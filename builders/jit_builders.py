@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NOT_OF_LOAD = frozenset(
     {"name", "sources", "devices", "folder", "version", "kernel_roots", "toolchain", "python_functions", "trace"}
-    | {"tunable", "tuning"}
+    | {"tunable", "cases"}
 )
 """What a call reads off the sources, what belongs to a package of ops or to `opforge tune`, and what a load leaves."""
 NOT_OF_LOAD_INLINE = frozenset({*NOT_OF_LOAD, "groups"})

@@ -279,7 +279,7 @@ _ROWS = (
         ),
         read=_tunable,
     ),
-    Attribute("tuning", "what `opforge tune` times", '"module:CASE"'),
+    Attribute("cases", "what is compared, timed and tuned: see [cases.md](cases.md)", '"module:CASES"'),
     Attribute(
         "toolchain",
         "a compiler of your own ([external.md](external.md#a-compiler-of-your-own))",

@@ -132,7 +132,13 @@ class Prepared(NamedTuple):
 
 
 def _nothing(_size: int, _itemsize: int) -> float:
+    """Returns an amount for what nothing is counted of."""
     return 1.0
+
+
+def _flat(size: int) -> tuple[int, ...]:
+    """Returns the shape of so many elements in one dimension."""
+    return (size,)
 
 
 @dataclass(frozen=True)
@@ -204,7 +210,7 @@ class Case:
     # What is timed.
     sizes: tuple[int, ...] = ()
     """In the unit of `size_unit`, in ascending order. Empty: it is not timed."""
-    shape: Callable[[int], tuple[int, ...]] = lambda size: (size,)
+    shape: Callable[[int], tuple[int, ...]] = _flat
     """Returns the shape of a size."""
     size_unit: str = "elements"
     timed_dtypes: tuple[str, ...] = ()

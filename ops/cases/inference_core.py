@@ -34,12 +34,13 @@ def amount(function: str, channels: int, size: int, itemsize: int) -> float:
 def _activation(number: int) -> Callable[[Tensor], Tensor]:
     from torch.nn import functional
 
-    return {
+    functions: dict[int, Callable[[Tensor], Tensor]] = {
         GELU: partial(functional.gelu, approximate="tanh"),
         RELU: functional.relu,
         SILU: functional.silu,
         NONE: lambda rows: rows,
-    }[number]
+    }
+    return functions[number]
 
 
 def _activated(rows: Tensor, bias: Tensor, number: int) -> Tensor:
@@ -141,7 +142,7 @@ def _torch_gate(inputs: Prepared) -> Call:
     activation = _activation(SILU)
 
     def gate() -> Tensor:
-        total = rows + bias
+        total: Tensor = rows + bias
         return activation(total[..., ::2]) * total[..., 1::2]
 
     return gate

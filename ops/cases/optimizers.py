@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,7 +89,7 @@ def _expected(rule: Rule, *arguments: Any, **keywords: Any) -> Any:
     return [[values[index] for values in updated] for index in range(len(lists) - 1)]
 
 
-def _lists(rule: Rule, inputs: Prepared) -> tuple[Sequence[Tensor], Mapping[str, Sequence[Tensor]]]:
+def _lists(rule: Rule, inputs: Prepared) -> tuple[list[Tensor], Mapping[str, list[Tensor]]]:
     """Returns the parameters, which have their gradients, and the states by name."""
     lists = inputs.arguments[1:-1] if rule.is_fused else inputs.arguments
     for param, grad in zip(lists[0], lists[1], strict=True):

@@ -213,7 +213,7 @@ def _torch_gather(inputs: Prepared) -> Call:
     _out, rows, scores, slots, *_rest = inputs.arguments
     numbers = slots.long()
 
-    def gather() -> Tensor:
+    def gather() -> object:
         shares = (scores / scores.sum(1, keepdim=True)).to(rows.dtype)
         return (rows[numbers] * shares[..., None]).sum(1)
 

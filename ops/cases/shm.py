@@ -20,7 +20,7 @@ RANKS, TIMEOUT = 2, 20.0
 """TIMEOUT in seconds, of each call that is compared."""
 SIZES = (1 << 16, 1 << 20, 1 << 26)
 """Bytes."""
-CONFIG = "OPFORGE_CASE_CONFIG"
+CONFIG = "TUNED_CONFIG"
 """The variable by which the ranks get the config that is tuned."""
 BACKEND, GLOO, COPY = "torch.distributed, opforge_shm", "gloo", "copy in each rank"
 FILES = os.path.join(os.sep, "dev", "shm", "deepspeed_allreduce_buffer_*")

@@ -10,7 +10,6 @@ import sys
 
 import opforge_sycl
 import pytest
-import torch
 from opforge_sycl.builders.softmax import SYCLSoftmaxBuilder
 
 from opforge.errors import SourceNotFoundError

@@ -5,14 +5,7 @@ A contract is a class of tests. A subclass says what is tested::
     from opforge.testing import OpContract
 
     class TestRelu(OpContract):
-        def make_op(self):
-            return ReluBuilder().load().relu
-
-        def inputs(self, shape, dtype):
-            return (torch.randn(shape).to(dtype),)
-
-        def reference(self, x):                     # in float64
-            return x.clamp_min(0)
+        builder = ReluBuilder                       # its `cases` say what is right, and what it promises
 
 pytest runs the tests of a class whose name begins with `Test`. Without pytest, `TestRelu.check()` runs them. Each
 assertion states the value, what was expected, and what goes wrong otherwise.

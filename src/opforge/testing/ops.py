@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -262,7 +263,7 @@ class OpContract(Contract):
         for tried in self._promising(Promise.ALIGNMENT):
             first = tried.results(tried.arguments())
             for offset in OFFSETS:
-                moved = mapped(tried.arguments(), lambda tensor, offset=offset: surrounded(tensor, offset)[0])
+                moved = mapped(tried.arguments(), partial(_moved, offset))
                 self._same(tried, first, tried.results(moved), f"{offset} elements later in their storage a call")
 
     def test_errors_are_not_far_above_eagers(self) -> None:
@@ -427,7 +428,7 @@ class OpContract(Contract):
             else:
                 parts[position] = mapped(
                     arguments[position],
-                    lambda tensor, at=dimension: tensor.narrow(at, start, length).contiguous().clone(),
+                    partial(_rows_of, dimension, start, length),
                 )
         return tuple(parts)
 
@@ -465,6 +466,15 @@ def _threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _moved(offset: int, tensor: Tensor) -> Tensor:
+    """Returns a tensor of the same values so many elements later in its storage."""
+    return surrounded(tensor, offset)[0]
+
+
+def _rows_of(dimension: int, start: int, length: int, tensor: Tensor) -> Tensor:
+    return tensor.narrow(dimension, start, length).contiguous().clone()
 
 
 def _clone_with_strides(tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from opforge.packages.load import tree
 
 
 def is_one(loaded, _device):
-    """The check of a package whose value must be 1."""
+    """Checks a package whose value must be 1."""
     assert loaded.VALUE == 1, f"the value is {loaded.VALUE}"
 
 
