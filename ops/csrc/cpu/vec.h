@@ -21,7 +21,7 @@ inline Vec negate_if(bool flag, Vec x) { return bit_xor(x, set_bits(flag ? 0x800
 
 inline Vec times_sign(Vec number, Vec x) {
     const Vec with_sign = bit_xor(number, bit_and(x, set_bits(0x80000000u)));
-    return select_zero_or_nan(x, number * x, with_sign);
+    return zero_or_nan_of(x, with_sign);
 }
 
 }  // namespace opforge::cpu

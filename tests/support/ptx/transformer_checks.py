@@ -45,6 +45,68 @@ def check_channels() -> None:
         assert torch.equal(out, (x + bias) + other)
 
 
+def special(*shape: int) -> torch.Tensor:
+    """Returns numbers of which each kind that is not normal stands beside every other, and beside normal ones."""
+    kinds = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 0.0, 1e-40, -1e-40, 3e38, 1.0])
+    return kinds[torch.randint(len(kinds), shape)].to(BF16)
+
+
+def same_numbers(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Checks values, and NaN at the same places."""
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=1.6e-2, atol=1.6e-2, equal_nan=True)
+
+
+def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Checks values, NaN at the same places, and the signs of zeros."""
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=1.6e-2, atol=1e-39, equal_nan=True)
+    numbers = ~expected.isnan()
+    assert torch.equal(actual.signbit()[numbers], expected.signbit()[numbers]), "the sign of a zero"
+
+
+def check_special_values() -> None:
+    """NaN, inf, -0.0 and numbers below the normal ones, in the ops that compute; tokens are moved as bits."""
+    op = ptx_device.load(builders.SpatialInferenceBuilder, ["bf16"])
+    for channels in (48, 17):
+        x, other, bias, second = (
+            special(1, 30, channels),
+            special(1, 30, channels),
+            special(channels),
+            special(channels),
+        )
+        out = [op.nhwc_bias_add_bias_add(x, bias, other, second), op.nhwc_bias_add_add(x, bias, other)]
+        out.append(op.nhwc_bias_add(x, bias))
+        device.check()
+        for actual, expected in zip(out, ((x + bias) + (other + second), (x + bias) + other, x + bias), strict=True):
+            same(actual, expected)
+    tokens = ptx_device.load(builders.RandomLTDBuilder)
+    whole, numbers = special(2, 9, 33), torch.tensor([[0, 4, 8], [1, 2, 3]], dtype=torch.int32)
+    part = tokens.token_gather(whole, numbers, True)
+    device.check()
+    expected = torch.stack([whole[i, numbers[i].long()] for i in range(2)])
+    assert torch.equal(part.view(torch.int16), expected.view(torch.int16)), "other bits"
+    core = ptx_device.load(builders.InferenceCoreBuilder, ["activation_biased_bf16"])
+    for kind, function in ((1, F.relu), (2, F.silu), (6, lambda values: values)):
+        x, bias = special(3, 96), special(96)
+        wide = x.float() + bias.float()
+        core.bias_activation(x, bias, kind)
+        device.check()
+        same_numbers(x, function(wide).to(BF16))
+    core = ptx_device.load(builders.InferenceCoreBuilder, ["norm_bf16"])
+    for columns in (1024, 77):
+        x, gamma, beta = fresh(5, columns), fresh(columns), fresh(columns)
+        x[0, 3], x[1, 70], x[2], x[3] = torch.nan, torch.inf, -0.0, 1e-40
+        for eps in (1e-3, 1e-30):
+            out, wide = torch.empty_like(x), x.double()
+            core.rms_norm(out, x, gamma, eps)
+            device.check()
+            same_numbers(out, F.rms_norm(wide, (columns,), gamma.double(), eps))
+            core.layer_norm(out, x, gamma, beta, eps)
+            device.check()
+            same_numbers(
+                out[[0, 1, 2, 4]], F.layer_norm(wide, (columns,), gamma.double(), beta.double(), eps)[[0, 1, 2, 4]]
+            )
+
+
 def check_tokens() -> None:
     op = ptx_device.load(builders.RandomLTDBuilder)
     whole, numbers = fresh(2, 9, 1024), torch.tensor([[0, 4, 8], [1, 2, 3]], dtype=torch.int32)
@@ -141,7 +203,8 @@ def check_core() -> None:
     close(x, F.gelu(wide, approximate="tanh"))
 
 
-CHECKS = {name.removeprefix("check_"): globals()[f"check_{name}"] for name in ("channels", "tokens", "ragged", "core")}
+NAMES = ("channels", "special_values", "tokens", "ragged", "core")
+CHECKS = {name.removeprefix("check_"): globals()[f"check_{name}"] for name in NAMES}
 
 
 def main(names: Sequence[str] = ()) -> None:

@@ -46,11 +46,8 @@ inline Vec with_upper_halves(Vec a, Vec b) {
 inline Vec smaller(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }
 
-// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
-inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
-    const __m256 magnitude = _mm256_and_ps(x.v, set_bits(0x7fffffffu).v);
-    return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(magnitude, set_bits(0x7f800000u).v, _CMP_EQ_OQ))};
-}
+// The nearest finite number; of NaN any.
+inline Vec bounded(Vec x) { return larger(Vec(-3.402823466e38f), smaller(Vec(3.402823466e38f), x)); }
 // `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_LT_OQ))};
@@ -59,8 +56,19 @@ inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
 inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, _mm256_setzero_ps(), _CMP_EQ_UQ))};
 }
+// x if it is zero or NaN, else `otherwise`.
+inline Vec zero_or_nan_of(Vec x, Vec otherwise) { return select_zero_or_nan(x, x, otherwise); }
+inline Vec choose(bool flag, Vec then, Vec otherwise) {
+    return bit_or(bit_and(then, set_bits(flag ? 0xffffffffu : 0u)),
+                  bit_and(otherwise, set_bits(flag ? 0u : 0xffffffffu)));
+}
 // `flag ? x + y : y`.
 inline Vec add_if(bool flag, Vec x, Vec y) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)) + y; }
+// `flag ? a * b + c : c`.
+inline Vec fma_if(bool flag, Vec a, Vec b, Vec c) {
+    const Vec kept = set_bits(flag ? 0xffffffffu : 0u);
+    return fma(bit_and(a, kept), bit_and(b, kept), c);
+}
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm256_blendv_ps(otherwise.v, then.v, _mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q))};

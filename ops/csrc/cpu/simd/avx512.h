@@ -44,9 +44,9 @@ inline Vec with_upper_halves(Vec a, Vec b) { return bit_or(a, bit_and(b, set_bit
 inline Vec smaller(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 
-// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
-inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
-    return {_mm512_mask_blend_ps(_mm512_fpclass_ps_mask(x.v, 0x18), otherwise.v, then.v)};
+// The nearest finite number; of NaN any.
+inline Vec bounded(Vec x) {
+    return {_mm512_range_ps(x.v, _mm512_set1_ps(3.402823466e38f), 2)};  // the smaller magnitude, the sign of x
 }
 // `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
@@ -56,8 +56,18 @@ inline Vec select_negative(Vec x, Vec then, Vec otherwise) {
 inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_EQ_UQ), otherwise.v, then.v)};
 }
+// x if it is zero or NaN, else `otherwise`.
+inline Vec zero_or_nan_of(Vec x, Vec otherwise) {
+    // Four bits for each kind of x: a quiet and a signaling NaN (2: itself, quiet), zero (1: itself), others.
+    return {_mm512_fixupimm_ps(otherwise.v, x.v, _mm512_set1_epi32(0x122), 0)};
+}
+inline Vec choose(bool flag, Vec then, Vec otherwise) {
+    return {_mm512_mask_blend_ps(flag ? 0xffff : 0, otherwise.v, then.v)};
+}
 // `flag ? x + y : y`.
 inline Vec add_if(bool flag, Vec x, Vec y) { return {_mm512_mask_add_ps(y.v, flag ? 0xffff : 0, x.v, y.v)}; }
+// `flag ? a * b + c : c`.
+inline Vec fma_if(bool flag, Vec a, Vec b, Vec c) { return {_mm512_mask3_fmadd_ps(a.v, b.v, c.v, flag ? 0xffff : 0)}; }
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q), otherwise.v, then.v)};
@@ -89,15 +99,18 @@ inline Vec load(const BFloat16* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-// Rounds to nearest even by adding half a unit minus the parity bit. A NaN keeps its upper bits and becomes quiet,
-// since the sum could carry over into -0. (vcvtneps2bf16 is not in v4 and flushes denormals.)
+// Rounds to nearest even by adding half a unit, less one if what is kept is even. A NaN keeps its upper bits and
+// becomes quiet, since the sum could carry over into -0. (vcvtneps2bf16 is not in v4 and flushes denormals.)
 inline void store(BFloat16* p, Vec x) {
     const __m512i bits = _mm512_castps_si512(x.v);
-    const __m512i parity = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(parity, _mm512_set1_epi32(0x7fff)));
-    const __mmask16 is_nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
-    const __m512i quiet = _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x00400000));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(quiet, 16)));
+    const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    const __m512i almost = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    const __m512i rounded = _mm512_mask_add_epi32(almost, is_odd, bits, _mm512_set1_epi32(0x8000));
+    // The two lowest of eight fields of four bits are for quiet and signaling NaN: 2 is a quiet one, 0 leaves
+    // `rounded`.
+    const __m512 out = _mm512_fixupimm_ps(_mm512_castsi512_ps(rounded), x.v, _mm512_set1_epi32(0x22), 0);
+    const __m512i shifted = _mm512_srli_epi32(_mm512_castps_si512(out), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(shifted));
 }
 
 }  // namespace opforge::cpu

@@ -47,10 +47,8 @@ inline Vec with_upper_halves(Vec a, Vec b) { return bit_or(a, bit_and(b, set_bit
 inline Vec smaller(Vec a, Vec b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
 inline Vec larger(Vec a, Vec b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
 
-// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
-inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
-    return {vbslq_f32(vceqq_f32(vabsq_f32(x.v), set_bits(0x7f800000u).v), then.v, otherwise.v)};
-}
+// The nearest finite number; of NaN any.
+inline Vec bounded(Vec x) { return larger(Vec(-3.402823466e38f), smaller(Vec(3.402823466e38f), x)); }
 // `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vcltzq_f32(x.v), then.v, otherwise.v)}; }
 // `then` if x is zero of either sign or NaN, else `otherwise`.
@@ -58,8 +56,19 @@ inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
     const uint32x4_t is_nan = vmvnq_u32(vceqq_f32(x.v, x.v));
     return {vbslq_f32(vorrq_u32(vceqzq_f32(x.v), is_nan), then.v, otherwise.v)};
 }
+// x if it is zero or NaN, else `otherwise`.
+inline Vec zero_or_nan_of(Vec x, Vec otherwise) { return select_zero_or_nan(x, x, otherwise); }
+inline Vec choose(bool flag, Vec then, Vec otherwise) {
+    return bit_or(bit_and(then, set_bits(flag ? 0xffffffffu : 0u)),
+                  bit_and(otherwise, set_bits(flag ? 0u : 0xffffffffu)));
+}
 // `flag ? x + y : y`.
 inline Vec add_if(bool flag, Vec x, Vec y) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)) + y; }
+// `flag ? a * b + c : c`.
+inline Vec fma_if(bool flag, Vec a, Vec b, Vec c) {
+    const Vec kept = set_bits(flag ? 0xffffffffu : 0u);
+    return fma(bit_and(a, kept), bit_and(b, kept), c);
+}
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return {vbslq_f32(vceqq_f32(x.v, x.v), otherwise.v, then.v)}; }
 

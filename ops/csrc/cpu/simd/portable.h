@@ -60,18 +60,27 @@ inline Vec with_upper_halves(Vec a, Vec b) { return bit_or(a, bit_and(b, set_bit
 inline Vec smaller(Vec a, Vec b) { return choose(a.v < b.v, a, b); }
 inline Vec larger(Vec a, Vec b) { return choose(a.v > b.v, a, b); }
 
-// `then` if x is +inf or -inf, else `otherwise` (also for NaN).
-inline Vec select_inf(Vec x, Vec then, Vec otherwise) {
-    return choose((bits_of(x.v) & 0x7fffffffu) == 0x7f800000u, then, otherwise);
-}
+// The nearest finite number; of NaN any.
+inline Vec bounded(Vec x) { return larger(Vec(-3.402823466e38f), smaller(Vec(3.402823466e38f), x)); }
 // `then` if x < 0, else `otherwise` (also for NaN).
 inline Vec select_negative(Vec x, Vec then, Vec otherwise) { return choose(x.v < 0.0f, then, otherwise); }
 // `then` if x is zero of either sign or NaN, else `otherwise`.
 inline Vec select_zero_or_nan(Vec x, Vec then, Vec otherwise) {
     return choose((x.v == 0.0f) | (x.v != x.v), then, otherwise);
 }
+// x if it is zero or NaN, else `otherwise`.
+inline Vec zero_or_nan_of(Vec x, Vec otherwise) { return select_zero_or_nan(x, x, otherwise); }
+inline Vec choose(bool flag, Vec then, Vec otherwise) {
+    return bit_or(bit_and(then, set_bits(flag ? 0xffffffffu : 0u)),
+                  bit_and(otherwise, set_bits(flag ? 0u : 0xffffffffu)));
+}
 // `flag ? x + y : y`.
 inline Vec add_if(bool flag, Vec x, Vec y) { return bit_and(x, set_bits(flag ? 0xffffffffu : 0u)) + y; }
+// `flag ? a * b + c : c`.
+inline Vec fma_if(bool flag, Vec a, Vec b, Vec c) {
+    const Vec kept = set_bits(flag ? 0xffffffffu : 0u);
+    return fma(bit_and(a, kept), bit_and(b, kept), c);
+}
 // `then` if x is NaN, else `otherwise`.
 inline Vec select_nan(Vec x, Vec then, Vec otherwise) { return choose(x.v != x.v, then, otherwise); }
 

@@ -17,39 +17,44 @@ OPFORGE_HD inline float sqrt(float x) { return sqrtf(x); }
 // that the mode ignores would become NaN.
 OPFORGE_HD inline float keep_if(bool flag, float x) { return of_bits(to_bits(x) & (flag ? 0xffffffffu : 0u)); }
 OPFORGE_HD inline float negate_if(bool flag, float x) { return of_bits(to_bits(x) ^ (flag ? 0x80000000u : 0u)); }
-OPFORGE_HD inline float select_inf(float x, float then, float otherwise) { return is_inf(x) ? then : otherwise; }
+OPFORGE_HD inline float choose(bool flag, float then, float otherwise) { return flag ? then : otherwise; }
+// `b` if either is NaN.
+OPFORGE_HD inline float smaller(float a, float b) { return a < b ? a : b; }
+// The nearest finite number; of NaN any.
+OPFORGE_HD inline float bounded(float x) { return fminf(fmaxf(x, -kLargestFloat), kLargestFloat); }
 // `flag ? x + y : y`.
 OPFORGE_HD inline float add_if(bool flag, float x, float y) { return keep_if(flag, x) + y; }
+// `flag ? a * b + c : c`.
+OPFORGE_HD inline float fma_if(bool flag, float a, float b, float c) { return flag ? fma(a, b, c) : c; }
 // Returns a number with x's sign, and 0 for 0. NaN stays NaN, since 0 would silently freeze the parameter.
-OPFORGE_HD inline float times_sign(float number, float x) {
-    return number * (x == 0.0f || is_nan(x) ? x : copysignf(1.0f, x));
-}
+OPFORGE_HD inline float times_sign(float number, float x) { return x == 0.0f || is_nan(x) ? x : copysignf(number, x); }
 
-// Returns the average of values, beta * x + (1 - beta) * y. If x is inf, it is inf - inf, NaN, as in torch.lerp.
+// Returns the average of values, beta * x + (1 - beta) * y, as torch.lerp does: from the nearer of them. If x is inf,
+// it is inf - inf, NaN.
 template <typename F>
 OPFORGE_HD F average(const Moment& moment, F x, F y) {
-    return add_if(moment.add, x, fma(F(moment.weight), y, F(moment.factor) * x));
+    return fma(F(moment.step), y - x, choose(moment.add, x, y));
 }
 
-// Returns the average of squares. inf stays inf, as in torch's x * beta + (1 - beta) * y * y. The weight is multiplied
-// first, so that the product overflows when torch's does.
+// Returns the average of squares. inf stays inf, as in torch's x * beta + (1 - beta) * y * y: the correction that is
+// added to it is finite. The weight is multiplied first, so that the product overflows when torch's does.
 template <typename F>
 OPFORGE_HD F average_square(const Moment& moment, F x, F y) {
-    const F base = keep_if(moment.add, x);
-    return base + fma(F(moment.weight) * y, y, select_inf(base, F(0.0f), F(moment.factor) * x));
+    const F old = smaller(F(moment.bound), x);
+    return add_if(moment.add, x, fma(F(moment.weight) * y, y, F(moment.factor) * old));
 }
 
-// Returns p - lr * weight_decay * p - step, rounded once at the magnitude of p. inf - inf would be NaN; multiplied by
-// the factor, an inf stays inf, as in torch.
+// Returns p - lr * weight_decay * p - step, rounded once at the magnitude of p. An inf stays inf, as in torch: a finite
+// number is subtracted from it.
 template <typename F>
-OPFORGE_HD F descend(const DecoupledDecay& decay, F p, F step) {
-    return select_inf(p, F(decay.factor) * p - step, p - fma(F(decay.amount), p, step));
+OPFORGE_HD F descend(float decay, F p, F step) {
+    return p - fma(F(decay), bounded(p), step);
 }
 
-// Returns the gradient with the sign of the objective, and with weight decay if l2 is not zero.
+// Returns the gradient times a factor, which has the sign of the objective, and with weight decay if l2 is not zero.
 template <typename F>
-OPFORGE_HD F gradient(F g, F p, float l2, bool maximize) {
-    return fma(F(l2), keep_if(l2 != 0.0f, p), negate_if(maximize, g));
+OPFORGE_HD F gradient(F g, F p, float factor, float l2) {
+    return fma_if(l2 != 0.0f, F(l2), p, g * F(factor));
 }
 
 // Addresses of a step's numbers on the device, whose changes a captured graph sees; null if the call passes the number.
@@ -94,11 +99,11 @@ struct AdamRule {
     static constexpr int kStates = 2;
 
     Moment first, second;
-    DecoupledDecay decay;  // zero if weight decay is added to the gradient
-    float l2;              // weight decay that is added to the gradient, otherwise zero
-    float rate;            // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
-    float eps;             // eps * sqrt(1 - beta2^t)
-    float grad_factor;     // 1 / the factor that the gradients were multiplied by
+    float decay;        // lr * weight_decay; zero if weight decay is added to the gradient
+    float l2;           // weight decay that is added to the gradient, otherwise zero
+    float rate;         // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
+    float eps;          // eps * sqrt(1 - beta2^t)
+    float grad_factor;  // 1 / the factor that the gradients were multiplied by
     bool maximize;
 
     // Computed in double, once per call. The number of steps `t` is counted from 1.
@@ -106,7 +111,7 @@ struct AdamRule {
              bool corrects_bias, bool maximize_)
         : first(beta1),
           second(beta2),
-          decay(adamw_mode ? lr * weight_decay : 0.0),
+          decay(static_cast<float>(adamw_mode ? lr * weight_decay : 0.0)),
           l2(adamw_mode ? 0.0f : static_cast<float>(weight_decay)),
           grad_factor(1.0f),
           maximize(maximize_) {
@@ -117,7 +122,7 @@ struct AdamRule {
 
     template <typename F>
     OPFORGE_HD void operator()(F* x) const {
-        const F g = gradient(x[1] * F(grad_factor), x[0], l2, maximize);
+        const F g = gradient(x[1], x[0], negate_if(maximize, grad_factor), l2);
         x[2] = average(first, x[2], g);
         x[3] = average_square(second, x[3], g);
         x[0] = descend(decay, x[0], F(rate) * x[2] / (sqrt(x[3]) + F(eps)));
@@ -138,8 +143,7 @@ struct AdamNumbers {
         out.grad_factor = device.grad_factor(fixed.grad_factor);
         if (device.lr == nullptr && device.step == nullptr) return out;
         const DeviceRate now(*this);
-        out.decay.amount = adamw_mode ? now.lr * weight_decay : 0.0f;
-        out.decay.factor = 1.0f - out.decay.amount;
+        out.decay = adamw_mode ? now.lr * weight_decay : 0.0f;
         out.rate = now.rate;
         out.eps = eps * now.root;
         return out;
@@ -160,7 +164,7 @@ struct AdamRollbackRule {
     void operator()(F* x) const {
         const F root = sqrt(x[3]) + F(step.eps);
         x[0] = (x[0] + F(step.rate) * x[2] / root) * F(undo_decay);
-        const F g = gradient(x[1], x[0], step.l2, step.maximize);
+        const F g = gradient(x[1], x[0], negate_if(step.maximize, 1.0f), step.l2);
         const F square = (x[3] - F(step.second.weight) * g * g) * F(undo_second);
         x[2] = (x[2] - F(step.first.weight) * g) * F(undo_first);
         x[3] = select_negative(square, F(0.0f), square);
@@ -178,7 +182,7 @@ struct AdagradRule {
 
     template <typename F>
     void operator()(F* x) const {
-        const F g = gradient(x[1], x[0], l2, maximize);
+        const F g = gradient(x[1], x[0], negate_if(maximize, 1.0f), l2);
         x[2] = fma(g, g, x[2]);
         x[0] = x[0] - F(rate) * g / (sqrt(x[2]) + F(eps));
     }
@@ -189,15 +193,15 @@ struct LionRule {
     static constexpr int kStates = 1;
 
     Moment direction, momentum;  // with beta1, for the step's sign; with beta2, the average that is kept
-    DecoupledDecay decay;
-    float rate;  // the learning rate
+    float decay;                 // lr * weight_decay
+    float rate;                  // the learning rate
     float grad_factor;
     bool maximize;
 
     LionRule(double lr, double beta1, double beta2, double weight_decay, bool maximize_)
         : direction(beta1),
           momentum(beta2),
-          decay(lr * weight_decay),
+          decay(static_cast<float>(lr * weight_decay)),
           rate(static_cast<float>(lr)),
           grad_factor(1.0f),
           maximize(maximize_) {}
@@ -223,8 +227,7 @@ struct LionNumbers {
         out.grad_factor = device.grad_factor(fixed.grad_factor);
         if (device.lr == nullptr) return out;
         out.rate = *device.lr;
-        out.decay.amount = out.rate * weight_decay;
-        out.decay.factor = 1.0f - out.decay.amount;
+        out.decay = out.rate * weight_decay;
         return out;
     }
 };
