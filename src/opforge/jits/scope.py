@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType, TracebackType
 
 from opforge import settings
@@ -106,7 +107,7 @@ class warmed:
             return
         self._ready[name] = one
         if one.module not in _after:
-            _after[one.module] = lambda _module, name=one.module: _imported(name)  # type: ignore[misc]  # mypy knows no default
+            _after[one.module] = partial(_imported, one.module)
             call_after_import((one.module,), _after[one.module])
         module = sys.modules.get(one.module)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -128,11 +129,11 @@ class warmed:
         one.begin(entries)
 
 
-def _imported(module: str) -> None:
+def _imported(name_of_module: str, _module: ModuleType) -> None:
     with _lock:
         for scope in _open:
             for name, one in scope._ready.items():
-                if one.module == module:
+                if one.module == name_of_module:
                     scope._begin(name, one)
 
 
