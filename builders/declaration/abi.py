@@ -115,7 +115,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             system_include=(RootedPath("python", ""),),
             stubs=("libtorch_cpu.so",),
             requires=(),
-            compile_flags=(facade.HIDDEN, "-isystem", TORCH_HEADERS),
+            compile_flags=(*facade.HIDDEN, "-isystem", TORCH_HEADERS),
         )
     return AbiPart(
         standard="c++20",

@@ -25,8 +25,8 @@ OLDEST_PYTHON = "3.11"
 
 # The facade's headers need no newer C++. A project may ask for one.
 STANDARD = "c++17"
-# Two libraries of the facade in one process share no symbol.
-HIDDEN = "-fvisibility=hidden"
+# Two libraries of the facade in one process share no symbol, nor what std makes of their classes.
+HIDDEN = ("-fvisibility=hidden", "-fvisibility-inlines-hidden")
 
 
 def defines(name: str) -> tuple[tuple[str, str], ...]:
@@ -79,7 +79,7 @@ def compile_flags(name: str, torch_headers: Path, python_include: Path, standard
     return [
         f"-std={standard}",
         "-fPIC",
-        HIDDEN,
+        *HIDDEN,
         *(f"-D{macro}={value}" if value else f"-D{macro}" for macro, value in defines(name)),
         f"-I{INCLUDE}",
         *(part for folder in (torch_headers, python_include) for part in ("-isystem", str(folder))),
