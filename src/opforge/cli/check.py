@@ -18,7 +18,20 @@ from .output import counted, emit_json, heading, show_table
 if TYPE_CHECKING:
     from opforge.check.checks import Checked
 
-COLUMNS = ("OP", "TARGET", "STATE", "TESTS", "ERROR", "EAGER'S", "LOAD ms", "FIRST CALL ms", "CALL us", "GB/s", "OF COPY", "REASON")
+COLUMNS = (
+    "OP",
+    "TARGET",
+    "STATE",
+    "TESTS",
+    "ERROR",
+    "EAGER'S",
+    "LOAD ms",
+    "FIRST CALL ms",
+    "CALL us",
+    "GB/s",
+    "OF COPY",
+    "REASON",
+)
 EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
 
 
@@ -75,7 +88,18 @@ def _print(results: Sequence[Checked]) -> None:
             row.target,
             row.state,
             row.tests or "",
-            *(_number(value) for value in (row.error, row.eager, row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)),
+            *(
+                _number(value)
+                for value in (
+                    row.error_units,
+                    row.eager_units,
+                    row.load_ms,
+                    row.first_ms,
+                    row.us,
+                    row.gb_per_s,
+                    row.of_copy,
+                )
+            ),
             _first_line(row),
         )
         for row in results

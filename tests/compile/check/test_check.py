@@ -129,7 +129,7 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
     rows = {row["name"]: row for row in report["results"]}
     assert [row["state"] for row in report["results"]] == ["crashed", "ok", "unchecked", "failed"]
     right, wrong, crashing = rows["RightBuilder"], rows["WrongBuilder"], rows["CrashingBuilder"]
-    assert right["tests"] == 9 and right["promises"] == [
+    assert right["tests"] == 10 and right["promises"] == [
         "repeats",
         "threads",
         "alignment",
