@@ -64,7 +64,7 @@ class Promise(StrEnum):
     INFINITIES = "infinities"
     """NaN, infinities and zeros in all combinations have the reference's result."""
     PAYLOADS = "NaN payloads"
-    """A NaN has the bits that the reference gives it in the dtype of the inputs: those of a copy."""
+    """A NaN has the bits that the reference gives it, which works on integers here: those of a copy."""
     ACCURACY = "accuracy"
     """The error is at most `Case.accuracy` times that of the reference in the dtype of the inputs."""
 

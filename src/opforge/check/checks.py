@@ -45,9 +45,9 @@ class Checked(NamedTuple):
     """How many tests of the contract have passed."""
     promises: Sequence[str] = ()
     """What all of its cases that have a reference promise, and was tried."""
-    error: float | None = None
+    error_units: float | None = None
     """The largest error of its results, in units of the op's conditioning."""
-    eager: float | None = None
+    eager_units: float | None = None
     """The error of torch's operators in the same dtype, in the same units."""
     load_ms: float | None = None
     first_ms: float | None = None

@@ -82,7 +82,7 @@ def compare(cases: Sequence[Case], loaded: Any, device: str, say: Say) -> None:
     errors = [values.largest_error(case, loaded, device) for case in compared if Promise.ACCURACY in case.promises]
     if errors:
         worst = max(errors)
-        say(error=round(worst.ours, 2), eager=round(worst.eager, 2))
+        say(error_units=round(worst.ours, 2), eager_units=round(worst.eager, 2))
     say(tests=len(checked.names()) - len(skipped), promises=[str(promise) for promise in promises], state="ok")
 
 

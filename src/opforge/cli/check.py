@@ -134,7 +134,15 @@ def _print(results: Sequence[Checked]) -> None:
             row.tests or "",
             *(
                 _number(value)
-                for value in (row.error, row.eager, row.load_ms, row.first_ms, row.us, row.gb_per_s, row.of_copy)
+                for value in (
+                    row.error_units,
+                    row.eager_units,
+                    row.load_ms,
+                    row.first_ms,
+                    row.us,
+                    row.gb_per_s,
+                    row.of_copy,
+                )
             ),
             _first_line(row),
         )

@@ -17,6 +17,7 @@ from . import values
 from .contract import Contract, shortened, skip
 from .tensors import (
     MARGIN,
+    as_integers,
     cloned,
     converted,
     difference,
@@ -224,9 +225,10 @@ class OpContract(Contract):
     def test_nan_payloads_are_those_of_the_reference(self) -> None:
         for tried in self._promising(Promise.PAYLOADS):
             arguments = with_payloads(tried.arguments())
-            wanted = values.expected(tried.case, arguments, None)
+            # As integers: torch's own copies change the bits of a NaN in bfloat16.
+            wanted = values.expected(tried.case, mapped(arguments, as_integers), None)
             for number, (result, value) in enumerate(zip(tried.results(arguments), wanted, strict=True)):
-                assert same_bytes(result, value), (
+                assert same_bytes(as_integers(result), value), (
                     f"{tried}: result {number} has a NaN with other bits than in the reference; it promises the bits"
                 )
 

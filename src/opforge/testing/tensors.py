@@ -131,6 +131,11 @@ def with_nan(value: Any, number: int) -> Any:
     return mapped(value, change)
 
 
+def as_integers(tensor: Tensor) -> Tensor:
+    """Returns the bits of a floating-point tensor as integers; another one as it is."""
+    return tensor.view(PAYLOADS[tensor.dtype][0]) if tensor.is_floating_point() else tensor
+
+
 def with_payloads(value: Any) -> Any:
     """Returns arguments whose floating-point tensors hold NaN alone: quiet ones of both signs, each with own bits."""
 

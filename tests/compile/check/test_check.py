@@ -129,7 +129,7 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
     rows = {row["name"]: row for row in report["results"]}
     assert [row["state"] for row in report["results"]] == ["crashed", "ok", "unchecked", "failed"]
     right, wrong, crashing = rows["RightBuilder"], rows["WrongBuilder"], rows["CrashingBuilder"]
-    assert right["tests"] == 9 and right["promises"] == [
+    assert right["tests"] == 10 and right["promises"] == [
         "repeats",
         "threads",
         "alignment",
@@ -138,7 +138,9 @@ def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store
         "accuracy",
     ]
     assert (
-        right["error"] == right["eager"] == 0.0 and right["load_ms"] > 0 and right["device"] == report["machine"]["cpu"]
+        right["error_units"] == right["eager_units"] == 0.0
+        and right["load_ms"] > 0
+        and right["device"] == report["machine"]["cpu"]
     )
     assert wrong["stage"] == "reference"
     text = "test_results_agree_with_float64: twice, for shape (3, 15) and float32: result 0 differs"

@@ -15,7 +15,6 @@ from opforge.cli import group, kinds
 from opforge.tuning import run
 
 pytestmark = pytest.mark.compile
-PARTS = ("builders.py", "sum.cpp", "cases.py")
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def project(tmp_path, monkeypatch):
     for path, text in files:
         write(tmp_path, path, text)
     assert sorted(path for path, _text in files) == [
-        f"my_package/{name}" for name in ("builders.py", "sum.cpp", "cases.py")
+        f"my_package/{name}" for name in ("builders.py", "cases.py", "sum.cpp")
     ]
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
