@@ -115,8 +115,8 @@ EDITS: dict[str, Edit] = {
     ),
     "adamw_decays_by_half": Edit(
         RULES,
-        "          decay(adamw_mode ? lr * weight_decay : 0.0),\n",
-        "          decay(adamw_mode ? lr * weight_decay / 2 : 0.0),\n",
+        "          decay(static_cast<float>(adamw_mode ? lr * weight_decay : 0.0)),\n",
+        "          decay(static_cast<float>(adamw_mode ? lr * weight_decay / 2 : 0.0)),\n",
         (OPS,),
     ),
     "adagrad_forgets_the_square": Edit(

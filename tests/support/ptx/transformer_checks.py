@@ -64,7 +64,7 @@ def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def check_special_values() -> None:
-    """NaN, inf, -0.0 and numbers below the normal ones, in the ops that compute; tokens are moved as bits."""
+    """Checks NaN, inf, -0.0 and numbers below the normal ones in the ops that compute; tokens are moved as bits."""
     op = ptx_device.load(builders.SpatialInferenceBuilder, ["bf16"])
     for channels in (48, 17):
         x, other, bias, second = (
