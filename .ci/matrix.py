@@ -165,7 +165,17 @@ def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
         try:
             run([interpreter, "-m", "venv", environment])
             pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar=off"]
-            run([*pip, "--no-compile", "--no-cache-dir", "--prefer-binary", f"torch=={torch}", *TEST_NEEDS, folders.wheel])
+            run(
+                [
+                    *pip,
+                    "--no-compile",
+                    "--no-cache-dir",
+                    "--prefer-binary",
+                    f"torch=={torch}",
+                    *TEST_NEEDS,
+                    folders.wheel,
+                ]
+            )
         except StepError as error:
             return {**row, "reason": f"it could not be installed: {error}"}
         try:
