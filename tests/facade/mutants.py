@@ -63,8 +63,8 @@ MUTANTS = {
     ),
     "a list of integers is one of 32 bits": Mutant(
         "factories.h",
-        "std::is_integral_v<T> ? ScalarType::Long",
-        "std::is_integral_v<T> ? ScalarType::Int",
+        "std::is_integral_v<T>       ? ScalarType::Long",
+        "std::is_integral_v<T>       ? ScalarType::Int",
         "expressions",
     ),
     "a slice's step is ignored": Mutant(
