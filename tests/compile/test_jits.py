@@ -71,7 +71,7 @@ def result():
 
 @pytest.mark.skipif(importlib.util.find_spec("flashinfer") is None, reason="pip install flashinfer-python")
 class TestFlashInfer(JitContract):
-    """Its modules are linked with the driver, so without one CUDA_LIBRARIES names folders with support/jits/libcuda.c and cudart."""
+    """Its modules are linked with the driver, so without one CUDA_LIBRARIES names folders with a stub and cudart."""
 
     jit = "flashinfer"
     files = {
