@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from typing import NamedTuple
 
 from .reader import FileFormatError
@@ -54,11 +55,19 @@ class Need(NamedTuple):
 def needed_level(path: str, objdump: str) -> Need:
     """Returns what a library's machine code needs. Raises FileFormatError if objdump cannot read it, OSError."""
     command = [objdump, "--disassemble", "--no-show-raw-insn", "--wide", path]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, errors="replace") as process:
-        assert process.stdout is not None and process.stderr is not None
+    with tempfile.TemporaryFile() as printed:
+        try:
+            done = subprocess.run(command, stdout=printed, stderr=subprocess.PIPE, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise FileFormatError(f"{path}: objdump did not end within {SECONDS:.0f} s") from error
+        if done.returncode:
+            raise FileFormatError(
+                f"{path}: objdump cannot read it: {done.stderr.decode(errors='replace').strip()[:500]}"
+            )
+        printed.seek(0)
         need, function, asks = Need(LEVELS[0]), "", False
-        for line in process.stdout:
+        for raw in printed:
+            line = raw.decode(errors="replace").rstrip("\n")
             if match := INSTRUCTION.match(line):
                 asks = asks or bool(ASKS.fullmatch(match["name"]))
                 level = level_of(match["name"], match["text"])
@@ -66,9 +75,6 @@ def needed_level(path: str, objdump: str) -> Need:
                     need = Need(level, function, " ".join(match["text"].split()))
             elif match := FUNCTION.match(line):
                 function = match["name"]
-        problem = process.stderr.read().strip()
-    if process.returncode:
-        raise FileFormatError(f"{path}: objdump cannot read it: {problem}")
     return need._replace(asks=asks)
 
 

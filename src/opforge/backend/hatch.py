@@ -52,8 +52,12 @@ class OpsHook(BuildHookInterface):  # type: ignore[type-arg]
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Writes the wheel's variants, if the project asks for them, and removes the temporary folder."""
         if self._folder:
-            write_variants(ops_of(read_table(self.root)), artifact_path, os.path.dirname(artifact_path))
             shutil.rmtree(self._folder, ignore_errors=True)
+            try:
+                write_variants(ops_of(read_table(self.root)), artifact_path, os.path.dirname(artifact_path))
+            except BaseException:
+                os.unlink(artifact_path)  # a wheel that is refused is not left there
+                raise
 
     def _copy_included(self, folder: str) -> None:
         """Copies what the wheel will hold: a source that it lacks fails the build."""

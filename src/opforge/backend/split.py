@@ -22,10 +22,11 @@ from opforge.cache.layout import PACKAGE_LAYER, Layout
 from opforge.cache.records.entry import read_record
 from opforge.errors import BuilderError
 from opforge.packages.audit import measure
+from opforge.versions import version_of
 
 from . import variant_format
 from .variant_format import NULL, Variant
-from .wheel_file import Wheel
+from .wheel_file import NAME, Wheel
 
 WHO = "opforge split-wheel"
 PARTIAL = "or leave it out of the variants for which it has no code (`partial`, --partial)"
@@ -77,7 +78,7 @@ def split(
         OSError: A file cannot be read or written.
     """
     with tempfile.TemporaryDirectory(prefix="opforge-split-") as scratch:
-        opened = Wheel.open(wheel, os.path.join(scratch, "whole"))
+        opened = Wheel.open(wheel, os.path.join(scratch, "whole"), WHO)
         libraries = _libraries(opened.folder)
         if not libraries:
             raise _error(wheel, "it holds no built op", "Name a wheel that was built with [tool.opforge]")
@@ -87,16 +88,19 @@ def split(
         os.mkdir(made)
         whole = opened.write(made, opened.tag)
         for variant in variants:
-            kept = [library for library in libraries if _belongs(library, variant, variants)]
+            kept = [library for library in libraries if _belongs(library, variant)]
             part = opened._replace(folder=_part(opened, libraries, kept, os.path.join(scratch, variant.label)))
             part.write(made, opened.tag, variant.label, variant_format.document([variant]))
             if variant.label == NULL and plain == "null":
                 os.unlink(os.path.join(part.folder, part.metadata, variant_format.METADATA))
-                whole = part.write(made, opened.tag)
+                part.write(made, opened.tag)
+        if plain == "null" and os.path.abspath(wheel) == os.path.abspath(os.path.join(wheel_directory, whole)):
+            raise _error(wheel, "a smaller plain wheel would replace it", "Write the variants into another folder")
+        with open(os.path.join(made, variant_format.index_name(whole)), "wb") as file:
+            file.write(_index(wheel_directory, whole, variants))
         os.makedirs(wheel_directory, exist_ok=True)
         for name in sorted(os.listdir(made)):
             _move(os.path.join(made, name), os.path.join(wheel_directory, name))
-    write_index(wheel_directory, whole)
     names = [(whole, Variant("", Target("cpu")))]
     names += [(variant_format.wheel_name(whole, variant.label), variant) for variant in variants]
     sizes = (os.path.getsize(os.path.join(wheel_directory, name)) for name, _variant in names)
@@ -135,6 +139,10 @@ def variants_of(
         problem = problem or (f"{same.target} and {target} have the label {label!r}" if same else "")
         if problem:
             raise BuilderError(WHO, problem, "Give each target a label of its own: --label TARGET=LABEL")
+        same = next((other for other in found if other.properties == properties), None)
+        if same:
+            problem = f"no property tells code for {same.target} from code for {target}: an installer would take any"
+            raise BuilderError(WHO, problem, "Build for one of them, or for both in one target")
         found.append(Variant(label, target, properties))
     return found
 
@@ -155,7 +163,7 @@ def _check_whole(ops: Mapping[str, Sequence[Target]]) -> None:
             problem = f"{op} is built for {' and '.join(map(str, targets))} alone: the variant {NULL!r} would lack it"
             raise BuilderError(WHO, problem, f"Give the op code for the CPU, {PARTIAL}")
     for device in sorted({target.device for targets in ops.values() for target in targets}):
-        sets = {op: sorted(str(each) for each in targets if each.device == device) for op, targets in ops.items()}
+        sets = {op: sorted({str(each) for each in targets if each.device == device}) for op, targets in ops.items()}
         differing = [op for op in sets if sets[op] and sets[op] != max(sets.values(), key=len)]
         if differing:
             most = max(sets, key=lambda op: len(sets[op]))
@@ -166,32 +174,28 @@ def _check_whole(ops: Mapping[str, Sequence[Target]]) -> None:
             raise BuilderError(WHO, problem, f"Build all ops for the same targets, {PARTIAL}")
 
 
-def write_index(wheel_directory: str, plain: str) -> str:
-    """Writes the file that lists the variants of a release, from the wheels in a folder. Returns its name.
+def _index(wheel_directory: str, whole: str, variants: Sequence[Variant]) -> bytes:
+    """Returns the list of a release's variants: these of one wheel, and those of other wheels in the folder.
 
-    Raises BuilderError if two wheels have the same label and other properties, OSError.
+    Raises BuilderError if the folder has variants of the same wheel that are not written now, or one of another wheel
+    with the same label and other properties.
     """
-    start = "-".join(plain.split("-")[:2]) + "-"
-    found: dict[str, Variant] = {}
-    for name in sorted(os.listdir(wheel_directory)):
-        label = name.removesuffix(".whl").rpartition("-")[2]
-        if not (name.startswith(start) and name.endswith(".whl")) or _is_plain(name):
+    found = {variant.label: variant for variant in variants}
+    start, stem = "-".join(whole.split("-")[:2]) + "-", whole.removesuffix(".whl")
+    for name in sorted(os.listdir(wheel_directory)) if os.path.isdir(wheel_directory) else ():
+        base, _, label = name.removesuffix(".whl").rpartition("-")
+        if not (name.startswith(start) and name.endswith(".whl")) or NAME.match(name):
             continue
-        variant = Variant(label, Target("cpu"), _properties(os.path.join(wheel_directory, name), label))
-        if label in found and found[label].properties != variant.properties:
-            problem = f"two wheels in {wheel_directory} have the label {label!r} and other properties"
-            raise BuilderError(WHO, problem, "Remove those of an earlier run, or give one another label")
-        found[label] = variant
-    index = variant_format.index_name(plain)
-    with open(os.path.join(wheel_directory, index), "wb") as file:
-        file.write(variant_format.document([found[label] for label in sorted(found)]))
-    return index
-
-
-def _is_plain(name: str) -> bool:
-    from .wheel_file import NAME
-
-    return NAME.match(name) is not None
+        if base == stem:
+            if label not in found:
+                raise _error(name, f"it is in {wheel_directory}, and is no variant of this wheel now", "Remove it")
+            continue
+        properties = _properties(os.path.join(wheel_directory, name), label)
+        if label in found and found[label].properties != properties:
+            problem = f"it has the label {label!r} and other properties than the variant that is to be written"
+            raise _error(name, problem, "Remove it, or give one of them another label")
+        found.setdefault(label, Variant(label, Target("cpu"), properties))
+    return variant_format.document([found[label] for label in sorted(found)])
 
 
 def _properties(path: str, label: str) -> variant_format.Properties:
@@ -200,7 +204,7 @@ def _properties(path: str, label: str) -> variant_format.Properties:
         with zipfile.ZipFile(path) as archive:
             member = next(name for name in archive.namelist() if name.endswith(f".dist-info/{variant_format.METADATA}"))
             return variant_format.read(archive.read(member), label)
-    except (StopIteration, KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+    except (StopIteration, KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
         raise _error(path, f"it is not a variant that can be read ({error!r})", "Remove it") from error
 
 
@@ -213,11 +217,15 @@ def _libraries(folder: str) -> list[Built]:
         layer = os.path.join(parent, PACKAGE_LAYER)
         entries = Layout(layer).path("entries")
         for name in sorted(os.listdir(entries)) if os.path.isdir(entries) else ():
-            record = read_record(os.path.join(entries, name))
-            if record is None:
-                raise _error(os.path.join(entries, name), "its record is damaged", "Build the wheel again")
-            target = Target.parse(record["target"])
-            found.append(Built(os.path.relpath(layer, folder), name, str(record["op"]), target, record))
+            try:
+                record = read_record(os.path.join(entries, name)) or {}
+                built = Built(
+                    os.path.relpath(layer, folder), name, str(record["op"]), Target.parse(record["target"]), record
+                )
+                driver_floor(record)
+            except (KeyError, TypeError, AttributeError, NotADirectoryError) as error:
+                raise _error(os.path.join(entries, name), "its record is damaged", "Build the wheel again") from error
+            found.append(built)
     return found
 
 
@@ -229,10 +237,15 @@ def _targets_by_op(libraries: Iterable[Built]) -> dict[str, list[Target]]:
 
 
 def _drivers(libraries: Iterable[Built]) -> dict[str, str]:
-    return {str(library.target): driver_floor(library.record) for library in libraries}
+    """Returns for each target the oldest CUDA of a driver that loads all libraries for it."""
+    floors: dict[str, str] = {}
+    for library in libraries:
+        floor, name = driver_floor(library.record), str(library.target)
+        floors[name] = max(floors.get(name, ""), floor, key=version_of)
+    return floors
 
 
-def _belongs(library: Built, variant: Variant, variants: Sequence[Variant]) -> bool:
+def _belongs(library: Built, variant: Variant) -> bool:
     """Returns whether a variant holds a library.
 
     One for a device holds the code of all levels of the processor too: it is small, and the device says nothing of it.
@@ -255,7 +268,7 @@ def _part(opened: Wheel, libraries: Sequence[Built], kept: Sequence[Built], fold
         layout = Layout(os.path.join(folder, library.layer))
         shutil.rmtree(os.path.join(layout.path("entries"), library.name))
         descriptions = layout.path("descriptions")
-        for description in os.listdir(descriptions):
+        for description in os.listdir(descriptions) if os.path.isdir(descriptions) else ():
             pointer = os.path.join(descriptions, description, library.name)
             if os.path.exists(pointer):
                 os.unlink(pointer)
@@ -263,28 +276,32 @@ def _part(opened: Wheel, libraries: Sequence[Built], kept: Sequence[Built], fold
 
 
 def _audit(folder: str, libraries: Sequence[Built]) -> None:
-    """Raises BuilderError if a library's machine code, for the host or a device, exceeds what its target says."""
-    objdump = shutil.which("objdump")
+    """Raises BuilderError if a library's machine code, for the host or a device, exceeds what its variant says.
+
+    The variant for a device says nothing of the processor: its host code must run on the lowest level.
+    """
+    lowest = next(library.target for library in sorted(libraries, key=lambda each: _rank(each.target)))
     for library in libraries:
         entries = Layout(os.path.join(folder, library.layer)).path("entries")
         path = os.path.join(entries, library.name, library.record["file"])
+        problem = ""
         if library.target.device != "cpu":
             problem = next(iter(measure.problems(measured := measure.of_library(path), library.target)), "")
             extra = sorted(set(measured["archs"]) - set(measure.claimed(library.target)))
-            problem = problem or (
-                f"it is for {library.target}, and holds code for {', '.join(extra)} too" if extra else ""
-            )
-        else:
-            problem = _level_problem(path, library.target, objdump)
-        if problem:
+            if extra and not problem:
+                problem = f"it is for {library.target}, and holds code for {', '.join(extra)} too"
+        host = library.target if library.target.device == "cpu" else lowest
+        if problem := problem or _level_problem(path, host, library.record["machine"]):
             advice = "Correct its flags, or the op's targets: an installer would choose it for the wrong machine"
             raise BuilderError(WHO, f"{library.op}: {problem}", advice)
 
 
-def _level_problem(path: str, target: Target, objdump: str | None) -> str:
-    level = target.arch[0] if target.arch else ""
-    if level not in instructions.LEVELS:
+def _level_problem(path: str, target: Target, machine: str) -> str:
+    """Returns why a library's code for the host needs more than a target has; empty if it does not."""
+    if machine != "x86_64":
         return ""
+    level = target.arch[0] if target.device == "cpu" and target.arch else instructions.LEVELS[0]
+    objdump = shutil.which("objdump")
     if objdump is None:
         raise BuilderError(WHO, "objdump is not here, which shows what a library needs", "Install binutils")
     try:

@@ -77,7 +77,7 @@ def properties(target: Target, driver: str = "") -> Properties:
     """
     if target.device == "cpu":
         level = _level(target)
-        return {"x86_64": {"level": [level]}} if level != "v1" else {}
+        return {"x86_64": {"level": [level]}} if level not in ("", "v1") else {}
     real = [word.replace("sm_", "") for word in target.arch if word.startswith("sm_")]
     virtual = [word.replace("compute_", "") for word in archs.resolve_ptx(target.arch) if word.startswith("compute_")]
     # Within one major release real code runs on every later minor one, and so does the code of a family (f). The only

@@ -18,6 +18,7 @@ from opforge.errors import BuilderError
 
 from .variant_format import METADATA, wheel_name
 
+BACKEND = "opforge.backend"
 NAME = re.compile(r"^(?P<start>[^-]+-[^-]+(?:-\d[^-]*)?)-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl$")
 MACHINE = re.compile(r"(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64|arm64|amd64)$")
 FILE_MODE, EXECUTABLE_MODE = 0o100644, 0o100755
@@ -38,12 +39,12 @@ class Wheel(NamedTuple):
     """The name of its folder `.dist-info`."""
 
     @classmethod
-    def open(cls, path: str, folder: str) -> Wheel:
-        """Unpacks a wheel into a folder. Raises BuilderError if it is none."""
+    def open(cls, path: str, folder: str, who: str = BACKEND) -> Wheel:
+        """Unpacks a wheel into a folder. Raises BuilderError of `who` if it is none."""
         match = NAME.match(os.path.basename(path))
         if match is None:
             is_variant = NAME.match(os.path.basename(path).rpartition("-")[0] + ".whl") is not None
-            raise _unusable(path, "it is a variant already" if is_variant else "its name is not that of a wheel")
+            raise _unusable(who, path, "it is a variant already" if is_variant else "its name is not that of a wheel")
         os.makedirs(folder, exist_ok=True)
         try:
             with zipfile.ZipFile(path) as archive:
@@ -52,10 +53,10 @@ class Wheel(NamedTuple):
                     if info.external_attr >> 16 & 0o111 and not info.is_dir():  # which extractall does not keep
                         os.chmod(os.path.join(folder, info.filename), EXECUTABLE_MODE & 0o777)
         except (OSError, zipfile.BadZipFile) as error:
-            raise _unusable(path, str(error)) from error
+            raise _unusable(who, path, str(error)) from error
         names = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
         if len(names) != 1 or not os.path.isfile(os.path.join(folder, names[0], "WHEEL")):
-            raise _unusable(path, f"it has {len(names)} folders .dist-info with a file WHEEL, and not one")
+            raise _unusable(who, path, f"it has {len(names)} folders .dist-info with a file WHEEL, and not one")
         return cls(path, folder, match["start"], Tag(match["python"], match["abi"], match["platform"]), names[0])
 
     def write(self, wheel_directory: str, ops: Tag, variant: str = "", described: bytes = b"") -> str:
@@ -128,7 +129,7 @@ def combined(wheel: Tag, ops: Tag, path: str) -> Tag:
     machine, own = (_machine_of(platform) for platform in (wheel.platform, ops.platform))
     if machine != own:
         problem = f"{os.path.basename(path)} is for {machine}, and its ops are for {own}"
-        raise BuilderError("opforge.backend", problem, "Correct `targets` in [tool.opforge]")
+        raise BuilderError(BACKEND, problem, "Correct `targets` in [tool.opforge]")
     platform = max(wheel.platform, ops.platform, key=_glibc)
     return Tag(*(wheel if ops.abi == "none" else ops)[:2], platform)
 
@@ -152,6 +153,8 @@ def extract_metadata(path: str, metadata_directory: str) -> str:
     return names[0].partition("/")[0]
 
 
-def _unusable(path: str, problem: str) -> BuilderError:
-    text = f"the wrapped backend made {os.path.basename(path)!r}, which cannot be used: {problem}"
-    return BuilderError("opforge.backend", text, "Update it")
+def _unusable(who: str, path: str, problem: str) -> BuilderError:
+    name = os.path.basename(path)
+    if who == BACKEND:
+        return BuilderError(who, f"the wrapped backend made {name!r}, which cannot be used: {problem}", "Update it")
+    return BuilderError(who, f"{name}: {problem}", "Name a wheel that a build has written")

@@ -284,6 +284,49 @@ def test_ops_with_different_levels_are_refused_and_may_be_left_out(own_store):
     assert [variant.label for variant in split.variants_of(ops, partial=True)] == ["null", "x86_64_v2"]
 
 
+def test_a_processor_without_levels_has_the_null_variant_alone():
+    from opforge.accelerator.target import Target
+
+    assert [variant.label for variant in split.variants_of({"answer": [Target.parse("cpu:aarch64")]})] == ["null"]
+
+
+def test_targets_that_no_property_tells_apart_are_refused():
+    from opforge.accelerator.target import Target
+
+    ops = {"answer": [*map(Target.parse, ["cpu:x86-64", "cuda:sm_90", "cuda:sm_90a"])]}
+    with pytest.raises(BuilderError, match="no property tells code for cuda:sm_90 from code for cuda:sm_90a"):
+        split.variants_of(ops)
+
+
+def test_the_driver_of_a_variant_is_the_newest_that_its_libraries_need():
+    from opforge.accelerator.target import Target
+
+    def built(cuda):
+        record = {"target": "cuda:sm_90", "requires": {"cuda": cuda}}
+        return split.Built("", "", "answer", Target.parse("cuda:sm_90"), record)
+
+    assert split._drivers([built("13.0"), built("12.8")]) == {"cuda:sm_90": "13.0"}
+
+
+def test_a_variant_of_an_earlier_run_is_refused_before_anything_is_written(released, tmp_path):
+    (plain,) = (wheel for wheel in released.glob("*.whl") if not label_of(wheel))
+    split.split(str(plain), str(tmp_path), {"cpu:x86-64-v4": "avx512"})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(
+        BuilderError, match=r"-avx512\.whl: it is in .*, and is no variant of this wheel now. Remove it"
+    ):
+        split.split(str(plain), str(tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_smaller_plain_wheel_does_not_replace_the_one_that_is_split(released, tmp_path):
+    (plain,) = (wheel for wheel in released.glob("*.whl") if not label_of(wheel))
+    copy = shutil.copyfile(plain, tmp_path / plain.name)
+    with pytest.raises(BuilderError, match="a smaller plain wheel would replace it"):
+        split.split(str(copy), str(tmp_path), plain="null")
+    assert copy.read_bytes() == plain.read_bytes() and len([*tmp_path.iterdir()]) == 1
+
+
 def test_a_library_with_instructions_above_its_label_is_refused_by_name(own_store, tmp_path):
     text = "answer: it is for x86-64, and .*total.* has '.*zmm.*', which is of x86-64-v4"
     with pytest.raises(BuilderError, match=text):
@@ -294,7 +337,7 @@ def test_a_library_with_instructions_above_its_label_is_refused_by_name(own_stor
 def test_a_wheel_without_ops_and_a_variant_are_refused_by_the_command(released, tmp_path):
     pure = write_project(tmp_path)
     done = CliRunner().invoke(group, ["split-wheel", str(pure), "-w", str(tmp_path / "out")])
-    assert done.exit_code == 1 and "it holds no built op" in done.output
+    assert done.exit_code == 1 and "it holds no built op" in done.output and "backend" not in done.output
     (variant,) = released.glob("*-null.whl")
     done = CliRunner().invoke(group, ["split-wheel", str(variant), "-w", str(tmp_path / "out")])
     assert done.exit_code == 1 and "it is a variant already" in done.output
