@@ -18,10 +18,13 @@ TEXT = """\
 from concurrent.futures import ThreadPoolExecutor
 from opforge import OpBuilder
 
+from opforge.ops.cases import Case
+
+
 class B(OpBuilder):
     name, sources = "relu", ["relu.cpp"]
 
-CASES = ()
+CASES = Case("relu", inputs=lambda place: (place.draw(*place.shape),), function="relu")
 print("imported")
 
 def executor():

@@ -143,7 +143,7 @@ class LockTimeoutError(OpforgeError, TimeoutError):
 
 
 class CompileForbiddenError(BuildForbiddenError):
-    """torch.compile or Triton would have to compile inside `opforge.no_builds()`; `op` names what."""
+    """torch.compile or Triton would have to compile inside `opforge.no_builds()`; `op` names what, and `label` what was warmed."""
 
     def __init__(self, op: str, label: str = "") -> None:
         missing = f"nothing that was warmed as {label!r} fits" if label else "no compiled graph fits"
@@ -153,7 +153,7 @@ class CompileForbiddenError(BuildForbiddenError):
             f"{op}: {missing}, and opforge.no_builds() forbids compiling."
             f"\nCompile it before, for these shapes, inside {scope}.",
         )
-        self.op, self.rejected = op, ()
+        self.op, self.label, self.rejected = op, label, ()
 
 
 class CompiledScopeError(OpforgeError, RuntimeError):

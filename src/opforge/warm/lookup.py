@@ -299,9 +299,18 @@ def tables_for_all(kind: type) -> dict[str, Any]:
 
 IN_TEXT = frozenset(
     {
-        *("abi", "define_macros", "devices", "extra_compile_args", "extra_link_args", "folder", "include_dirs"),
+        *(
+            "abi",
+            "cases",
+            "define_macros",
+            "devices",
+            "extra_compile_args",
+            "extra_link_args",
+            "folder",
+            "include_dirs",
+        ),
         *("kernel_roots", "libraries", "name", "python_functions", "signatures", "sources", "torch_target", "tunable"),
-        *("tuning", "version"),
+        "version",
     }
 )
 """The attributes of which the text says all. With any other one an op takes the long way, unless it is empty."""

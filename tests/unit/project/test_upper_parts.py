@@ -20,6 +20,7 @@ TABLES = ("opforge.upper_parts", "opforge.remote.kind_table")
 """Where parts above are registered."""
 ABOVE = {
     "opforge.accelerator": ("opforge.builders",),  # an accelerator names the package of its builders, and no more
+    "opforge.accelerator.entry_points": ("opforge.jits",),  # the name of a group of entry points
     "opforge.builders.cpu.": ("opforge.ops.",),  # a declaration names the Python functions and cases of its op
     "opforge.builders.triton.": ("opforge.ops.",),
     "opforge.warm.lookup": ("opforge.builders.declaration.kernel_roots",),  # compared with a class's module
