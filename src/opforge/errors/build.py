@@ -143,7 +143,7 @@ class LockTimeoutError(OpforgeError, TimeoutError):
 
 
 class CompileForbiddenError(BuildForbiddenError):
-    """torch.compile or Triton would have to compile inside `opforge.no_builds()`; `op` names what, and `label` what was warmed."""
+    """torch.compile or a JIT would have to compile inside `opforge.no_builds()`: `op` names what, `label` the scope."""
 
     def __init__(self, op: str, label: str = "") -> None:
         missing = f"nothing that was warmed as {label!r} fits" if label else "no compiled graph fits"
