@@ -13,6 +13,7 @@ from .layout import FETCHED
 DAY = 24 * 3600.0
 KEY = "[0-9a-f]{32}"
 ENTRY = f"{KEY}-[0-9a-f]{{8}}"
+TRITON = "[A-Z2-7]{52}"
 BUNDLE = rf"{KEY}\.[0-9a-f]{{16}}"
 
 
@@ -58,6 +59,7 @@ AREAS: Mapping[str, Area] = {
     "sources": Area(KEY, "source", 30 * DAY),
     "staging": Area(r"[\w-]{1,12}\.[^/]+\.[0-9]+-(?:[0-9]+|running)?\.[0-9a-f]{8}", "abandoned build"),
     "toolchains": Area(rf"(?:{KEY}|packages)\.json", "compiler record", 30 * DAY),
+    "triton": Area(TRITON, "Triton kernel", 30 * DAY, is_counted=True, lock=f"triton-{TRITON}"),  # of an older opforge
     "tuned": Area(KEY, inner=r"[^/]+\.(?:json|fetched)"),
 }
 

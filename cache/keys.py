@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,10 +24,16 @@ def readable(value: object) -> bytes:
 def strict(data: bytes) -> Any:
     """Returns the value in a text of JSON that others wrote.
 
-    Raises ValueError, also for a name that is in an object twice, NaN and Infinity, and half of a surrogate pair, which
-    is no text; RecursionError if it is nested too deeply.
+    Raises ValueError, also for a name that is in an object twice, NaN and Infinity, a number that is too large
+    for a float, and half of a surrogate pair, which is no text; RecursionError if it is nested too deeply.
     """
-    value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+    value = json.loads(
+        data.decode("utf-8"),
+        object_pairs_hook=_unique,
+        parse_constant=_refuse,
+        parse_float=_finite,
+        parse_int=_whole,
+    )
     if b"\\u" in data:
         json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -43,6 +50,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:60]} is too large a number")
+    return number
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def key_of(value: object) -> str:

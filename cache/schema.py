@@ -300,7 +300,8 @@ _MARK = re.compile(r'\n|"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 def lines_of(text: str) -> dict[str, int]:
     """Returns the line in which each value of a text of JSON begins, by its place: `keys[0].until`.
 
-    A field's is that of its name. REFUSED is that of the first name that is in one object twice, or NaN.
+    A field's is that of its name. REFUSED is that of the first name that is in one object twice, or of the first name
+    or value that `strict` refuses: NaN, 1e999, half of a surrogate pair.
     """
     lines, line, inside = dict[str, int](), 1, list[list[Any]]()  # the place, and the index or the name, of each
     for mark in _MARK.findall(text):
@@ -315,7 +316,7 @@ def lines_of(text: str) -> dict[str, int]:
             inside[-1][1] = at + 1 if isinstance(at, int) else None
         elif at is None:  # the name of a field
             inside[-1][1] = name = json.loads(mark)
-            if _join(where, name) in lines:
+            if _join(where, name) in lines or _is_refused(mark):
                 lines.setdefault(REFUSED, line)
             lines.setdefault(_join(where, name), line)
         else:
@@ -323,9 +324,18 @@ def lines_of(text: str) -> dict[str, int]:
             lines.setdefault(place, line)
             if mark in "{[":
                 inside.append([place, 0 if mark == "[" else None])
-            elif mark in ("NaN", "Infinity", "-Infinity"):
+            elif _is_refused(mark):
                 lines.setdefault(REFUSED, line)
     return lines
+
+
+def _is_refused(mark: str) -> bool:
+    """Returns whether a text, a number or a word of JSON is refused by itself."""
+    try:
+        strict(mark.encode())
+    except ValueError:
+        return True
+    return False
 
 
 class Fields:

@@ -28,6 +28,8 @@ KINDS: dict[str, Entry] = {
 
 FORMER = {"triton": "jit:triton/LABEL for kernels, and jit:triton-host/LABEL for Triton's library for the host"}
 """Kinds that are gone, and the scopes that took their place."""
+FORMER_NAMED = "; ".join(f"what was {kind}: is {instead}" for kind, instead in FORMER.items())
+"""The same for messages."""
 
 
 def scope_of(kind: str) -> str:

@@ -13,9 +13,10 @@ from opforge.builders.declaration.flag_paths import words_in
 from opforge.builders.inspection import archives
 from opforge.builders.toolchains.discovery.programs import is_wrapper
 from opforge.cache.records.inputs import Inputs
+from opforge.cache.records.validity import PRECOMPILED
 
 from .job import Job
-from .provenance import PRECOMPILED, Provenance, Read
+from .provenance import Provenance, Read
 from .reads import assembled, equal_headers, linker_scripts
 from .reads.depfile import read_depfile
 from .reads.questions import content_of

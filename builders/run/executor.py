@@ -99,10 +99,10 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
 
 
 def _found_by_variables(job: Job, inputs: Inputs, disk: Disk) -> dict[str, object]:
-    """Returns the field of a record with the headers that variables made the compiler find outside of the op's roots.
+    """Returns the field of a record with what was read outside of every root, if variables made a header be found.
 
-    There is none if there are no such headers. A folder of a toolkit does not count: machines have other headers there,
-    and what an entry needs of those is in its record.
+    There is none if they did not. The folders of toolkits, and those that the compiler searches by itself, do not
+    count: machines have other headers there, and what an entry needs of those is in its record.
     """
     environment = dict(job.plan.environment)
     found = dict[str, list[RootedPath]]()
@@ -110,13 +110,17 @@ def _found_by_variables(job: Job, inputs: Inputs, disk: Disk) -> dict[str, objec
         named = filter(os.path.isabs, environment.get(variable, "").split(os.pathsep))
         folders = {path for name in named for path in (os.path.normpath(name), os.path.realpath(name))}
         rooted = [RootedPath("system", path[1:]) for path in folders if not is_of_toolkit(path)]
-        if inputs.found_in(rooted, job.roots, disk).files:
+        if inputs.has_file_below(rooted):
             found[variable] = rooted
     if not found:
         return {}
     everywhere = [folder for folders in found.values() for folder in folders]
+    toolkits = [folder for folder in inputs.searched if is_of_toolkit(folder.resolve(job.roots) or "")]
+    unlisted = [RootedPath("system", path[1:]) for path in job.toolchain.unlisted_files()]
+    others = [*inputs.compiler_folders, *toolkits, *unlisted]
     values = {variable: environment[variable] for variable in found}
-    return {BY_VARIABLES: {"variables": values, "inputs": inputs.found_in(everywhere, job.roots, disk).to_json()}}
+    outside = inputs.of_system(everywhere, others, job.roots, disk)
+    return {BY_VARIABLES: {"variables": values, "inputs": outside.to_json()}}
 
 
 def _is_own_name(error: CompileError, steps: Sequence[Step]) -> bool:

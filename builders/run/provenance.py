@@ -16,6 +16,7 @@ from opforge.cache.records.validity import (
     INCLUDE,
     MODIFIED,
     NAMES,
+    PRECOMPILED,
     VARIABLE,
     Listings,
     answer_now,
@@ -37,8 +38,7 @@ PYTHON_STAMP = "patchlevel.h"
 PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
 """The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
 NO_QUESTIONS = Questions()
-PRECOMPILED = (".gch", ".pch")
-"""What compilers add to a header's name: they take such a file, or one in such a folder, in place of the header."""
+OF_PRECOMPILED = tuple(f"{end}/" for end in PRECOMPILED)
 SOURCES = (".c", ".C", ".cc", ".cpp", ".cxx", ".c++", ".s", ".S", ".cu", ".hip", ".sycl", ".cl")
 """The names of files that are compiled, also if another one includes them."""
 
@@ -227,7 +227,7 @@ class Provenance:
         questions: Questions,
     ) -> Inputs:
         """Returns the inputs: the files, and which of the names are present in the searched folders now."""
-        present = set[RootedPath]()
+        present, precompiled = set[RootedPath](), set[RootedPath]()
         compiler_folders = tuple(map(self._folder, own))
         looked_for = [(self._folder(folder), set(names)) for folder in searched]
         looked_for += names_before(compiler_folders, files, self.roots)
@@ -236,7 +236,9 @@ class Provenance:
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
             base = folder.resolve(self.roots) or ""
             possible = [name for name in candidates if listings.may_hold(base, name)]
-            present |= {folder.join(name) for name in below(folder, possible, self.roots, listings)}
+            there = below(folder, possible, self.roots, listings)
+            present |= {folder.join(name) for name in there}
+            precompiled |= {folder.join(name) for name in there if name.endswith(OF_PRECOMPILED)}
         folders = located(asked_in, self.roots)
         answers = [Answer(INCLUDE + name, places(name, folders, listings)) for name in questions.names]
         answers += [Answer(VARIABLE + name, (("", os.environ.get(name, "")),)) for name in questions.variables]
@@ -244,6 +246,7 @@ class Provenance:
             answers.append(Answer(DAY, (("", value_of(TODAY)),)))
         asked = [(MODIFIED, self.locate(path).location) for path in questions.modified]
         asked += [(NAMES, self._folder(folder)) for folder in searched] if questions.asks_for_any else []
+        asked += [(NAMES, folder) for folder in sorted(precompiled)]
         for question, place in asked:
             now = answer_now(question, place, self.roots)
             answers.append(Answer(question, (("", now), (place.root, place.path))))

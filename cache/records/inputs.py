@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import entry_key
 
-from .validity import INCLUDE, PLACED, Listings, appeared
+from .validity import INCLUDE, NAMES, PLACED, PRECOMPILED, Listings, appeared
 
 
 class RootedPath(NamedTuple):
@@ -141,26 +141,41 @@ class Inputs(NamedTuple):
         own = self.without(trusted_roots).checked_singly()
         bases = [base for folder in own.searched if (base := folder.resolve(root_paths))]
         names = {_shortest_absent(name, bases, disk) for name in own.names}
-        answers = tuple(answer for answer in own.answers if answer.question.startswith(INCLUDE))
+        answers = tuple(answer for answer in own.answers if _is_shipped(answer))
         read = {RootedPath(file.root, file.path) for file in own.files}  # that these were there is implied
         present = tuple(path for path in own.present if path not in read)
         return own._replace(names=tuple(sorted(names)), present=present, answers=answers)
 
-    def found_in(self, folders: Collection[RootedPath], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
-        """Returns what the record of an entry holds of these inputs that was found in folders outside of every root."""
-        searched = tuple(folder for folder in self.searched if folder in folders)
+    def has_file_below(self, folders: Collection[RootedPath]) -> bool:
+        """Returns whether one of the files was found in one of these folders."""
+        return any(_is_below(file, folders) for file in self.files)
+
+    def of_system(
+        self,
+        folders: Collection[RootedPath],
+        others: Collection[RootedPath],
+        root_paths: Mapping[str, str],
+        disk: Disk,
+    ) -> Inputs:
+        """Returns what the record of an entry holds of these inputs that is outside of every root.
+
+        Everything in `folders` is held, and what else was read or looked for: a header in them may include any file
+        by its path. Left out are trusted trees, and `others`, which are folders of which machines have their own.
+        """
+
+        def is_held(path: RootedPath | Dependency) -> bool:
+            return _is_below(path, folders) or (path.root == "system" and not _is_below(path, others))
+
+        searched = tuple(folder for folder in self.searched if is_held(folder))
         bases = [base for folder in searched if (base := folder.resolve(root_paths))]
-
-        def is_below(path: RootedPath | Dependency) -> bool:
-            return any(path.root == root and path.path.startswith(f"{folder}/") for root, folder in folders)
-
-        files = tuple(file._replace(tree="") for file in self.files if is_below(file))
+        held = (file for file in self.files if is_held(file) and (not file.tree or _is_below(file, folders)))
+        files = tuple(file._replace(tree="") for file in held)
         read = {RootedPath(file.root, file.path) for file in files}
         return Inputs(
             files=files,
             names=tuple(sorted({_shortest_absent(name, bases, disk) for name in self.names})),
             searched=searched,
-            present=tuple(path for path in self.present if is_below(path) and path not in read),
+            present=tuple(path for path in self.present if path.root == "system" and path not in read),
         )
 
     def appeared(self, root_paths: Mapping[str, str], disk: Disk) -> str | None:
@@ -171,6 +186,17 @@ class Inputs(NamedTuple):
         """Returns the names that sources ask for by __has_include and __has_embed."""
         questions = [answer.question for answer in self.answers]
         return [question[len(INCLUDE) :] for question in questions if question.startswith(INCLUDE)]
+
+
+def _is_below(path: RootedPath | Dependency, folders: Iterable[RootedPath]) -> bool:
+    """Returns whether a path is one of the folders, or is below one."""
+    return any(path.root == root and f"{path.path}/".startswith(f"{folder}/") for root, folder in folders)
+
+
+def _is_shipped(answer: Answer) -> bool:
+    """Returns whether an answer is in the record of an entry: what was asked by an include, of names in a folder."""
+    is_of_precompiled = answer.question == NAMES and answer.values[1][1].endswith(PRECOMPILED)
+    return is_of_precompiled or answer.question.startswith(INCLUDE)
 
 
 def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:

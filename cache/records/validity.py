@@ -25,8 +25,11 @@ INCLUDE, VARIABLE = "include ", "variable "
 """How the questions of answers begin."""
 DAY, MODIFIED, NAMES = "day", "modified", "names"
 """Questions: the day of the build, for __DATE__; when a file was modified, for __TIMESTAMP__; the names in a folder,
-for operators whose names are put together. The values are the answer, and but for the day the file or folder."""
-PLACED = {MODIFIED: "has a new time, and has __TIMESTAMP__", NAMES: "has other names, and a source may ask for any"}
+for operators whose names are put together, and of precompiled headers, of which a compiler takes any that fits. The
+values are the answer, and but for the day the file or folder."""
+PLACED = {MODIFIED: "has a new time, and has __TIMESTAMP__", NAMES: "has other names, and a build may read any of them"}
+PRECOMPILED = (".gch", ".pch")
+"""What compilers add to a header's name: they take such a file, or one in such a folder, in place of the header."""
 Folder = TypeVar("Folder", bound=Sequence[str])
 """A folder below a root, as (root, path)."""
 MOST_FOLDERS = 500
@@ -111,7 +114,7 @@ class Observation:
         self._listings = Listings(disk)
         for (root, path), stamp in stamps.items():
             if root in root_paths:
-                self._stamps[f"{root_paths[root]}/{path}"] = tuple(stamp)
+                self._stamps[at(root_paths[root], path)] = tuple(stamp)
 
     def stamps(self, *compared: Mapping[str, Any]) -> Stamped:
         """Returns the stamps of inputs. A path below a root that this machine does not have is left out."""
@@ -138,7 +141,7 @@ class Observation:
         for root, path_below, recorded, _tree in inputs["files"]:
             if root not in self._root_paths:
                 return f"there is no root {root!r} here"
-            path = f"{self._root_paths[root]}/{path_below}"
+            path = at(self._root_paths[root], path_below)
             digest = self._digest(path)
             if digest is None:
                 return f"{path} no longer exists"
@@ -150,8 +153,7 @@ class Observation:
         return changed_answer(inputs, self._root_paths, self._listings)
 
     def _paths(self, files: Iterable[Sequence[str]]) -> list[str]:
-        roots = self._root_paths
-        return [f"{roots[file[0]]}/{file[1]}" for file in files if file[0] in roots]
+        return [path for file in files if (path := resolve(file, self._root_paths)) is not None]
 
     def _stamp(self, path: str) -> tuple[int, ...]:
         if path not in self._stamps:

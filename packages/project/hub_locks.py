@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
-from opforge.cache.schema import Fields
+from opforge.cache import schema
+from opforge.cache.schema import Fields, FormatError
 from opforge.errors import KernelFormatError
 from opforge.packages.form import version
 from opforge.packages.form.version import Range
@@ -14,6 +14,7 @@ from opforge.packages.form.version import Range
 EXPECTED = "a kernels.lock of the hub"
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+KERNELS = schema.items({}, most=10_000)
 HASH = re.compile(r"sha256-[0-9a-f]{64}|sha256-[A-Za-z0-9+/]{43}=")
 
 
@@ -32,13 +33,9 @@ class HubLocked(NamedTuple):
 def parse(data: bytes, where: str) -> list[HubLocked]:
     """Returns the kernels of a lock file, in its order. Raises KernelFormatError."""
     try:
-        value: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise KernelFormatError(where, f"it is not valid JSON ({error})", EXPECTED) from error
-    if not isinstance(value, list) or len(value) > 10_000:
-        raise KernelFormatError(
-            where, f"it is {ascii(value)[:60]}: expected a list of at most 10,000 kernels", EXPECTED
-        )
+        value = schema.parse(data, KERNELS)
+    except FormatError as error:
+        raise KernelFormatError(where, str(error), EXPECTED) from error
     kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
     # Two versions of a repository are two kernels: one that needs the older one is locked with it.
     stated = [(kernel.repository.lower(), kernel.numbers, kernel.revision) for kernel in kernels]

@@ -32,16 +32,14 @@ from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError, items, number, record, text, version
 from opforge.errors import SignatureError, TrustFileError
 from opforge.machine_folder import can_write, make_folder, write_file
-from opforge.remote.kind_table import FORMER, KINDS, scope_of
+from opforge.remote.kind_table import FORMER_NAMED, KINDS, scope_of
 
 from . import signing
 
 MAX_BYTES = 1 << 20
 DATE = "%Y-%m-%d"
 PLAIN = r"([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?"
-SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'; " + "; ".join(
-    f"what was {kind}: is {instead}" for kind, instead in FORMER.items()
-)
+SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'; {FORMER_NAMED}"
 
 
 def scope(text: str) -> str:

@@ -245,6 +245,7 @@ OF_VALUES: tuple[tuple[str, str | None], ...] = (
     ),
     ("[&] { c10::List<int64_t> a({1, 2}); auto b = a; b.push_back(i); return (int64_t)a.size() + a.get(2); }()", None),
     ("at::divup(i, 2)", None),
+    ("at::internal::GRAIN_SIZE", "32768"),
     ("x.data_ptr() == x.const_data_ptr() && x.data_ptr() == x.mutable_data_ptr()", None),
     ("[&] { float v[] = {1, 2, 3, 4}; return torch::from_blob(v, {2, 2}, at::kFloat).clone(); }()", None),
     ("[&] { float v[] = {1, 2, 3, 4}; return torch::from_blob(v, {2}, {2}, at::kFloat).clone(); }()", None),

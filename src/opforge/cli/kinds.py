@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.remote.kind_table import KINDS
+from opforge.remote.kind_table import FORMER, FORMER_NAMED, KINDS
 
 from .output import show_table, size_text
 from .selection import normalized
@@ -57,11 +57,14 @@ def without_meaning(verb: str, kind: str) -> str:
 def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[str]]:
     """Returns the names of each kind that lies in stores, without the kind before them.
 
-    With `kind` a name without one is of that kind. Raises click.UsageError for a kind that the verb is not for.
+    With `kind` a name without one is of that kind. Raises click.UsageError for a kind that the verb is not for, and for
+    one that is gone.
     """
     named: dict[str, list[str]] = {each: [] for each in (*PLAIN, *OTHERS)}
     for name in names:
         before, colon, rest = name.partition(":")
+        if colon and before in FORMER:
+            raise click.UsageError(f"there is nothing of the kind of {name!r} any more: {FORMER_NAMED}.")
         of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
         if reason := without_meaning(verb, of_name):
             raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
@@ -123,7 +126,8 @@ def _unknown(kind: Kind, name: str, there: Sequence[str]) -> str:
     near = get_close_matches(name, there, n=1)
     meant = f" Did you mean {kind.name}:{near[0]}?" if near else ""
     held = f"There are: {', '.join(there)}" if there else "Nothing of this kind is here"
-    return f"there is no {kind.name}:{name} here. {held}.{meant} {kind.maker}."
+    maker = f" {kind.maker}." if kind.maker else ""
+    return f"there is no {kind.name}:{name} here. {held}.{meant}{maker}"
 
 
 def counted(kind: Kind, number: int) -> str:

@@ -310,3 +310,21 @@ def test_a_layer_that_was_built_with_a_folder_of_a_variable_serves_where_the_var
     assert live.build().origin == str(tmp_path / "layer") and live.load().value() == 3
     text_files.write(tmp_path, "late/value.h", "#define VALUE 7\n")
     assert live.load().value() == 7, "an edit"
+
+
+@pytest.mark.parametrize("include", ["../other/more.h", "{0}/other/more.h"])
+def test_a_header_that_one_in_a_folder_of_a_variable_includes_by_its_path_is_compared_too(
+    folder, tmp_path, add_to_layer, monkeypatch, include
+):
+    text_files.write(tmp_path, "headers/value.h", f'#include "{include.format(tmp_path)}"\n')
+    text_files.write(tmp_path, "other/more.h", "#define VALUE 3\n")
+    monkeypatch.setenv("CPATH", f"{tmp_path}/headers")
+    folder.mkdir()
+    text_files.write(folder, "plain.cpp", f"#include <value.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n")
+    cls = sample_ops.builder_class(folder, "plain", abi="c")
+    add_to_layer(cls, None)
+    assert cls().build().origin == str(tmp_path / "layer"), "nothing has changed"
+    text_files.write(tmp_path, "other/more.h", "#define VALUE 4\n")
+    builder = cls()
+    assert builder.load().value() == 4
+    assert builder.trace[0].reason == f"{tmp_path}/other/more.h has changed", "with one slash at its beginning"

@@ -410,6 +410,18 @@ def test_a_precompiled_header_that_is_put_beside_a_header_or_changes_is_noticed(
     assert build_and_call() == (1, "cache")
 
 
+@pytest.mark.parametrize("parent", ["", "early"], ids=["beside the header", "in a folder that is searched before"])
+def test_what_appears_in_a_folder_of_precompiled_headers_is_noticed(tmp_path, build_and_call, parent):
+    folder = tmp_path / parent / "value.h.gch"
+    folder.mkdir(parents=True)
+    text_files.write(tmp_path, "plain.cpp", f'#include "value.h"\n{VALUE}')
+    text_files.write(tmp_path, "value.h", "#define VALUE 1\n")
+    flags = {"include_dirs": [parent]} if parent else {}
+    assert [build_and_call(**flags), build_and_call(**flags)] == [(1, "built"), (1, "cache")]
+    text_files.write(folder, "first", "gcc passes over what fits no compiler")
+    assert [build_and_call(**flags)[1], build_and_call(**flags)[1]] == ["built", "cache"]
+
+
 def test_a_plugin_that_a_flag_names_without_its_folder_is_an_input(tmp_path):
     for folder, name in (("own", "mine"), ("gcc/plugin", "theirs"), ("gcc/include", "no")):
         text_files.write(tmp_path, f"{folder}/{name}.so", "")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 from support import compiled_graphs
 
 from opforge.cache import current
-from opforge.cli import ls, removing
+from opforge.cli import kinds, ls, removing
 from opforge.graphs import bundle, topic
 
 
@@ -52,6 +53,10 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
         (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
         (("--kind", "jit", "toy/norm"), "there is no jit:toy/norm here"),
         (("--kind", "package", "relu"), "relu is not installed: opforge ls shows what is."),
+        (
+            ("triton:solver",),
+            "nothing of the kind of 'triton:solver' any more: what was triton: is jit:triton/LABEL for",
+        ),
         (("--kind", "op", "adam"), "'adam' is neither an op nor a key in the cache"),
     ],
 )
@@ -78,3 +83,10 @@ def test_what_is_listed_of_compiled_graphs_is_removed_by_its_name(graphs, name, 
     assert len([*graphs.iterdir()]) == left
     result = CliRunner().invoke(removing.rm_command, ["compiled:pair"])
     assert result.exit_code == 2 and "there is no compiled:pair here. Nothing of this kind is here." in result.output
+
+
+def test_the_text_about_a_kind_that_names_no_maker_ends_with_its_last_sentence(graphs):
+    kind = kinds.of("op")
+    assert kind.maker == ""
+    with pytest.raises(click.UsageError, match=r"there is no op:adam here\. Nothing of this kind is here\.$"):
+        kinds.stored(kind, ["adam"])

@@ -173,6 +173,8 @@ def test_the_trees_of_a_newer_opforges_statement_are_known():
     [
         (b"NaN", "NaN is not a JSON value"),
         (b"-Infinity", "-Infinity is not a JSON value"),
+        (b"1e999", "1e999 is too large a number"),
+        (b"-" + b"1" * 400, "is too large a number"),
         (b'"\\ud800"', "surrogates not allowed"),
     ],
 )

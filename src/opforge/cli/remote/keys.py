@@ -12,14 +12,15 @@ import click
 from opforge.cli import messages
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.cli.output import emit_json, show_table
-from opforge.remote.kind_table import KINDS, scope_of
+from opforge.remote.kind_table import FORMER_NAMED, KINDS, scope_of
 
 if TYPE_CHECKING:
     from opforge.remote.signatures.trust import TrustedKey
 
 FORMS = (
     f"expected what the key may sign: {', '.join(map(scope_of, KINDS))}. NAME may be a glob: --for 'op:*' for every op,"
-    " --for 'op:my_*' for some, --for 'package:acme/*' for the kernel packages of an organization."
+    " --for 'op:my_*' for some, --for 'package:acme/*' for the kernel packages of an organization;"
+    f" {FORMER_NAMED}."
 )
 
 

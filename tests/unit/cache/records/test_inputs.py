@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_disk import FakeDisk
 
-from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
+from opforge.cache.records.validity import NAMES
 
 
 def inputs_with(**fields):
@@ -110,15 +111,29 @@ def test_what_was_found_in_folders_outside_of_every_root_is_a_part_of_its_own():
         ("system", "opt/a/s/x.h", "1", "a package"),
         ("system", "opt/ab/z.h", "2", ""),
         ("own", "opt/a/w.h", "3", ""),
+        ("system", "opt/gcc/stddef.h", "4", ""),
+        ("system", "usr/include/features.h", "5", "libc6-dev"),
     ]
     inputs = inputs_with(
         files=tuple(Dependency(*file) for file in files),
-        names=("s/x.h", "t/y.h"),
-        searched=(RootedPath("own", "x"), RootedPath("system", "opt/a"), RootedPath("system", "opt/b")),
-        present=(RootedPath("system", "opt/a/s/x.h"), RootedPath("system", "opt/b/y.h"), RootedPath("own", "b/y.h")),
+        names=("s/x.h", "t/y.h", "../ab/z.h"),
+        searched=(RootedPath("own", "x"), *(RootedPath("system", f"opt/{name}") for name in ("a", "b", "ab", "gcc"))),
+        present=(
+            *(RootedPath("system", f"opt/{name}") for name in ("a/s/x.h", "b/y.h", "ab/z.h", "ab/s/x.h")),
+            RootedPath("own", "b/y.h"),
+        ),
     )
     folders = [RootedPath("system", "opt/a"), RootedPath("system", "opt/b")]
-    found = inputs.found_in(folders, {"system": "/"}, disk)
-    assert found.files == (Dependency("system", "opt/a/s/x.h", "1"),), "compared one by one"
-    assert found.searched == tuple(folders) and found.present == (RootedPath("system", "opt/b/y.h"),)
-    assert found.names == ("s/x.h", "t/"), "a folder that is in none of them stands for all below it"
+    assert inputs.has_file_below(folders) and not inputs.has_file_below(folders[1:])
+    found = inputs.of_system(folders, [RootedPath("system", "opt/gcc")], {"system": "/"}, disk)
+    files = (Dependency("system", "opt/a/s/x.h", "1"), Dependency("system", "opt/ab/z.h", "2"))
+    assert found.files == files, "compared one by one; a header in these folders may include any other by its path"
+    assert found.searched == (*folders, RootedPath("system", "opt/ab")), "not a compiler's own"
+    assert found.present == (RootedPath("system", "opt/b/y.h"), RootedPath("system", "opt/ab/s/x.h"))
+    assert found.names == ("../ab/z.h", "s/x.h", "t/"), "a folder that is in none of them stands for all below it"
+    assert found.appeared({"system": "/"}, disk) is None
+
+
+def test_what_is_shipped_holds_the_names_in_folders_of_precompiled_headers_and_in_no_other():
+    kept, of_source = (Answer(NAMES, (("", "1"), ("own", path))) for path in ("x.h.gch", "inc"))
+    assert inputs_with(answers=(kept, of_source)).shipped(["system"], {"own": "/op"}, FakeDisk()).answers == (kept,)

@@ -32,7 +32,7 @@ class TestHubLocks:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ({}, "it is {}: expected a list of at most 10,000 kernels"),
+            ({}, "it is an object of 0 fields: expected a list of 0 to 10000 items"),
             ([3], "it is 3: expected an object"),
             ([*NEW, *NEW], "org/relu 2 is in it twice"),
             ([{**NEW[0], "more": 1}], "'more' is not a field that is read"),
@@ -55,3 +55,18 @@ class TestHubLocks:
         with pytest.raises(KernelFormatError) as error:
             hub_locks.parse(json.dumps(value).encode(), "kernels.lock")
         assert text in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (
+                f'[{{"repo_id": "a/b", "sha": "{COMMIT}", "sha": "{COMMIT[::-1]}", "variants": {{}}}}]',
+                "'sha' is in it twice",
+            ),
+            (r'[{"repo_id": "a/b", "sha": "\ud800", "variants": {}}]', "surrogates not allowed"),
+            ("[" * 100_000, "it is nested too deeply"),
+        ],
+    )
+    def test_what_readers_of_json_read_differently_is_refused(self, text, reason):
+        with pytest.raises(KernelFormatError, match=reason):
+            hub_locks.parse(text.encode(), "kernels.lock")

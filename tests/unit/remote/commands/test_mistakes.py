@@ -68,6 +68,10 @@ class TestKeys:
             ((), f"--for is missing: {keys.FORMS}"),
             (("--for", ""), f"--for '': {keys.FORMS}"),
             (("--for", "op:*", "--for", "acme/*"), "--for 'acme/*': expected what the"),
+            (
+                ("--for", "triton:*"),
+                "; what was triton: is jit:triton/LABEL for kernels, and jit:triton-host/LABEL for",
+            ),
         ],
     )
     def test_a_key_that_could_sign_nothing_is_not_trusted(self, nodes, options, problem):

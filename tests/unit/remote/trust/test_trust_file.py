@@ -166,6 +166,16 @@ HEAD = '{"format": 1,\n "keys": [\n'
             "line 1: it is not valid JSON (-Infinity is not",
         ),
         (
+            '{"format": 1, "keys": [],\n\n"withdrawal_days": 1e999}',
+            "line 3: it is not valid JSON (1e999 is too large a",
+        ),
+        (
+            '{"format": 1, "keys": [],\n\n"withdrawal_days": ' + "1" * 5000 + "}",
+            f"line 3: it is not valid JSON ({'1' * 60} is too large a number)",
+        ),
+        ('{"format": 1, "keys": [],\n\n"x": "\\ud800"}', "line 3: it is not valid JSON ('utf-8' codec can't encode"),
+        ('{"format": 1, "keys": [],\n\n"\\ud800": 1}', "line 3: it is not valid JSON ('utf-8' codec can't encode"),
+        (
             '{"format": 1, "keys": [],\n\n"withdrawal_day": 7}',
             "line 3: 'withdrawal_day' is not a field that is read; did you mean 'withdrawal_days'?",
         ),

@@ -17,6 +17,9 @@ struct InParallel {
     InParallel& operator=(const InParallel&) = delete;
 };
 }  // namespace facade
+namespace internal {
+constexpr int64_t GRAIN_SIZE = 32768;
+}  // namespace internal
 
 constexpr int64_t divup(int64_t x, int64_t y) { return (x + y - 1) / y; }
 inline int get_num_threads() {
