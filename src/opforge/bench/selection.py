@@ -88,9 +88,16 @@ def _of_another_package(name: str) -> list[Selected]:
             found = getattr(importlib.import_module(module), attribute)
             if isinstance(found, type) and (path := path_of(found)):
                 return [Selected(name, case, found) for case in load_cases(path)]
-            return [Selected(name, case) for case in load_cases(name)]
+            cases = load_cases(name)
     except (Exception, SystemExit) as error:  # of the module's own code
         is_plain = isinstance(error, (ImportError, AttributeError))
         problem = str(error) if is_plain else f"{type(error).__name__}: {error}"
         expected = "Expected module:NAME of a tuple of opforge.ops.cases.Case, or of a builder with `cases`."
         raise UnknownOpError(f"{name!r}: {problem}. {expected}") from error
+    nameless = next((case for case in cases if isinstance(case.function, str) and case.ours is None), None)
+    if nameless:
+        raise UnknownOpError(
+            f"{name!r}: the case {nameless.name!r} calls {nameless.function!r} of a loaded op,"
+            " and cases alone load none. Name the builder whose `cases` they are, as module:Class."
+        )
+    return [Selected(name, case) for case in cases]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from opforge import machine_folder, memory, release
 from opforge.accelerator.entry_points import entry_points
-from opforge.report.ops import OfferedOp, offers, readiness
+from opforge.report.ops import OfferedOp, offers, own_offers, readiness
 
 from . import kernels, own_process, stages
 from .kernels import InstalledKernel
@@ -29,7 +29,9 @@ class Checked(NamedTuple):
     """What was found out about an op on a device."""
 
     name: str
-    """The builder's class; ORG/NAME of an installed kernel package; `accelerator` for the contract of accelerators."""
+    """The builder's class, or package.module:Class of the user's own; ORG/NAME of an installed kernel package;
+    `accelerator` for the contract of accelerators.
+    """
     accelerator: str
     target: str = ""
     state: str = ""
@@ -64,11 +66,15 @@ class Checked(NamedTuple):
     device: str = ""
     """The name of the device, or of the processor."""
     package: str = ""
-    """The installed package that has it, with its version; empty for opforge's own."""
+    """The installed package that has it, with its version; empty for opforge's own; the module of the user's own."""
 
 
 def run(
-    names: Sequence[str], devices: Iterable[str], timeout: float, ended: Callable[[Checked], None]
+    names: Sequence[str],
+    devices: Iterable[str],
+    timeout: float,
+    ended: Callable[[Checked], None],
+    own: Mapping[str, Any] | None = None,
 ) -> list[Checked]:
     """Checks the accelerators and their ops, or the ops of these names. Returns all in order.
 
@@ -78,17 +84,19 @@ def run(
         devices: The accelerators; by default the one in use, then the CPU.
         timeout: Seconds that one op may take.
         ended: Is called as soon as one was checked.
+        own: A class of the user's own for each name that is package.module:Class.
 
     Raises:
         OpNotFoundError: There is no op, and no package with ops, of a name.
+        OpIncompatibleError: A class of the user's own is for none of the devices.
         KernelNotFoundError: No kernel package of a name, ORG/NAME, is installed.
     """
     import torch  # noqa: F401  # the children inherit it, and need not import it themselves
 
-    offered, installed = selected(names, devices)
+    offered, installed = selected(names, devices, own)
     # Before the clock runs. In children too: what a fork inherits of an opened device is unusable.
     packages = package_names()
-    rows = [_prepared(offer, packages.get(offer.name, "")) for offer in offered]
+    rows = [_prepared(offer, package_of(offer, packages)) for offer in offered]
     rows += [_prepared_kernel(kernel) for kernel in installed]
     accelerators = {} if names else {offer.accelerator.name: offer.accelerator for offer in offered}
     began, results = time.monotonic(), list[Checked]()
@@ -118,15 +126,19 @@ def run(
     return results
 
 
-def selected(names: Sequence[str], devices: Iterable[str]) -> tuple[list[OfferedOp], list[InstalledKernel]]:
-    """Returns the ops and the installed kernels of these names, or all. Raises OpNotFoundError, KernelNotFoundError."""
+def selected(
+    names: Sequence[str], devices: Iterable[str], own: Mapping[str, Any] | None = None
+) -> tuple[list[OfferedOp], list[InstalledKernel]]:
+    """Returns the ops and the installed kernels of these names, or all. Raises what `run` raises for names."""
     from opforge.errors import OpNotFoundError
 
+    classes = own or {}
+    of_classes = [offer for name, builder in classes.items() for offer in own_offers(name, builder, devices)]
     of_packages = [name for name in names if "/" in name]
     installed = kernels.installed(of_packages) if of_packages or not names else []
-    wanted = {_plain(name): name for name in names if "/" not in name}
+    wanted = {_plain(name): name for name in names if "/" not in name and name not in classes}
     if names and not wanted:
-        return [], installed
+        return of_classes, installed
     offered = offers(devices)
     packages = package_names()
     known = {
@@ -136,13 +148,18 @@ def selected(names: Sequence[str], devices: Iterable[str]) -> tuple[list[Offered
         if not any(plain in words for words in known.values()):
             accelerator = offered[0].accelerator.name if offered else "cpu"
             raise OpNotFoundError(name, accelerator, dict.fromkeys((offer.name for offer in offered), "offered"))
-    return [offer for offer in offered if not names or known[offer.name] & wanted.keys()], installed
+    return [offer for offer in offered if not names or known[offer.name] & wanted.keys()] + of_classes, installed
 
 
 def package_names() -> dict[str, str]:
     """Returns the distribution, with its version, of each builder that is not opforge's own."""
     points = entry_points("opforge.op_builders")
     return {point.name.rpartition(".")[2]: point.source for point in points}
+
+
+def package_of(offer: OfferedOp, packages: Mapping[str, str]) -> str:
+    """Returns the distribution that has an op, by `package_names`; the module of a class of the user's own."""
+    return packages.get(offer.name, "") if offer.own is None else offer.name.partition(":")[0]
 
 
 def _plain(name: str) -> str:
@@ -178,17 +195,19 @@ def _remember(row: Checked) -> None:
         machine_folder.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 
-def remembered(names: Sequence[str], devices: Iterable[str]) -> list[tuple[Checked, Mapping[str, Any]]]:
+def remembered(
+    names: Sequence[str], devices: Iterable[str], own: Mapping[str, Any] | None = None
+) -> list[tuple[Checked, Mapping[str, Any]]]:
     """Returns the row of each op and kernel, with when, on which device and with which outcome it was last checked.
 
-    That is empty for what was never checked as it is now. Raises OpNotFoundError, KernelNotFoundError.
+    That is empty for what was never checked as it is now. Raises what `run` raises for names.
     """
-    offered, installed = selected(names, devices)
+    offered, installed = selected(names, devices, own)
     packages, rows = package_names(), list[Checked]()
     for offer in offered:
         ready = readiness(offer)
         library = ready.path if ready.state in ("ready", "cached") else ""
-        package = packages.get(offer.name, "")
+        package = package_of(offer, packages)
         rows.append(Checked(offer.name, offer.accelerator.name, ready.target, library=library, package=package))
     for kernel in installed:
         row = Checked(kernel.name, kernel.accelerator, kernel.label, package=kernel.package)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -48,11 +49,11 @@ EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or cras
 def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, as_list: bool, as_json: bool) -> None:
     """Check every op that is usable here: ours, those of other packages, and installed kernel packages.
 
-    OP is a builder's name, PACKAGE a Python package that offers ops, or a kernel package, ORG/NAME. Each is loaded and
-    called in a process of its own, so that one that crashes is a line of the table. Its results are compared with a
-    reference in float64, torch.library.opcheck looks at its schema and fake kernel, and its speed is measured beside a
-    copy of as many bytes. The accelerator is tested by the contract of accelerators. What is not built yet is built
-    first; the rest takes less than two minutes.
+    OP is a builder's name, or package.module:Class of your own. PACKAGE is a Python package that offers ops, or a
+    kernel package, ORG/NAME. Each is loaded and called in a process of its own, so that one that crashes is a line of
+    the table. Its results are compared with a reference in float64, torch.library.opcheck looks at its schema and fake
+    kernel, and its speed is measured beside a copy of as many bytes. The accelerator is tested by the contract of
+    accelerators. What is not built yet is built first; the rest takes less than two minutes.
 
     With `compiled` alone no op is checked: it is tried whether compiled graphs travel with the installed torch. Another
     process must find them without a compiler, and edits of ops and guards that fail must be noticed. If a torch that
@@ -62,6 +63,7 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, a
     Examples:
       opforge check
       opforge check CPUAdam Quantizer
+      opforge check my_package.ops:MyBuilder
       opforge check --device cuda --json > check.json
       opforge check --list acme/relu
       opforge check compiled
@@ -78,9 +80,9 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, a
         return
     from opforge.check import checks
 
-    results = checks.run(
-        ops, devices, timeout or OP_SECONDS, _progress if messages.shows_progress() else lambda _row: None
-    )
+    ended = _progress if messages.shows_progress() else lambda _row: None
+    with _names_explained():
+        results = checks.run(ops, devices, timeout or OP_SECONDS, ended, _own_classes(ops))
     if as_json:
         from opforge.bench import machine
 
@@ -91,6 +93,26 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, a
     else:
         _print(results)
     sys.exit(FAILED if any(row.state in checks.BAD for row in results) else OK)
+
+
+def _own_classes(ops: Sequence[str]) -> dict[str, Any]:
+    """Returns the classes of the names that are package.module:Class. Raises click.UsageError, BuilderError."""
+    from .selection import own_class
+
+    return {name: own_class(name) for name in ops if ":" in name}
+
+
+@contextlib.contextmanager
+def _names_explained() -> Iterator[None]:
+    """Turns the error of a name that no package offers into that of wrong usage, with how to name a class."""
+    from opforge.errors import OpNotFoundError
+
+    from .selection import unknown_name
+
+    try:
+        yield
+    except OpNotFoundError as error:
+        raise click.UsageError(unknown_name(error.name, list(error.offered))) from error
 
 
 def _check_compiled(timeout: float, as_json: bool) -> None:
@@ -177,7 +199,8 @@ def _list(ops: Sequence[str], devices: Sequence[str], as_json: bool) -> None:
     """Prints which ops were ever checked, on which device."""
     from opforge.check import checks
 
-    found = checks.remembered(ops, devices)
+    with _names_explained():
+        found = checks.remembered(ops, devices, _own_classes(ops))
     if as_json:
         names = ("name", "accelerator", "target", "package")
         emit_json([{**{name: getattr(row, name) for name in names}, **last} for row, last in found])

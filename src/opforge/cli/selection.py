@@ -155,7 +155,7 @@ def _by_name(name: str, targets: Sequence[Target], offers: Sequence[OfferedOp]) 
         return [Selected(name, target, lambda: own, True) for target in _matching_targets(own, targets) or (None,)]
     matching = [offer for offer in offers if normalized(offer.name) == normalized(name)]
     if not matching:
-        raise click.UsageError(_unknown_name(name, [offer.name for offer in offers], targets))
+        raise click.UsageError(unknown_name(name, [offer.name for offer in offers], targets))
     if not targets:
         matching = matching[:1]  # the accelerator in use comes before the CPU
     return [op for offer in matching for op in _from_offer(offer, targets, named=True)]
@@ -183,7 +183,8 @@ def normalized(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
-def _unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target]) -> str:
+def unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target] = ()) -> str:
+    """Returns what is said of a name that no package offers: the nearest ones, all, and how to name a class."""
     import difflib
 
     by_form = {normalized(other): other for other in offered}

@@ -62,7 +62,7 @@ def command(
         (each.label or "-", size_text(each.size), _properties_text(each.properties), os.path.join(wheel_dir, each.name))
         for each in written
     ]
-    show_table(("variant", "size", "needs", "wheel"), rows)
+    show_table(("VARIANT", "SIZE", "NEEDS", "WHEEL"), rows)
 
 
 def _labels(given: Sequence[str]) -> dict[str, str]:

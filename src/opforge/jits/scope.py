@@ -51,6 +51,8 @@ class warmed:
         if not re.fullmatch(LABEL, name):
             raise SettingError("name", name, EXPECTED)
         known = adapter.every()
+        if isinstance(jits, str):
+            raise SettingError("jits", jits, "a list of adapters, such as ['triton', 'triton-host']")
         for jit in jits or ():
             if jit not in known:
                 raise SettingError("jits", jit, f"some of {', '.join(known)}")

@@ -241,7 +241,7 @@ def check_name(name: str) -> str:
         near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
         is_name = NAME.fullmatch(near) and 2 <= len(near) <= MAX_CHARACTERS
         advice = f"Such as {near!r}" if is_name else "Such as 'my-op'"
-        expected = f"two to {MAX_CHARACTERS} lower-case letters, digits, and '-' or '_' between them"
+        expected = f"two to {MAX_CHARACTERS} lower-case letters, digits, and '-' or '_' between them; a letter first"
         problem = f"expected {expected}"
         raise ProjectError(name, problem, advice)
     if keyword.iskeyword(package) or package in keyword.softkwlist:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from opforge.accelerator.interface.accelerator import Accelerator, target_for
 from opforge.accelerator.interface.builder_protocol import create
-from opforge.accelerator.registry import accelerator_named
+from opforge.accelerator.registry import accelerator_name, accelerator_named
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.op_spec import OpSpec, root_paths
@@ -20,19 +20,21 @@ from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store
 from opforge.cache.store import Rejected
-from opforge.errors import OpforgeError
+from opforge.errors import OpforgeError, OpIncompatibleError
 from opforge.warm.library import Entry
 
 
 class OfferedOp(NamedTuple):
-    """An op that an accelerator offers, by its builder's class name."""
+    """An op that an accelerator offers, by its builder's class; or one of the user's own, as package.module:Class."""
 
     name: str
     accelerator: Accelerator
+    own: Any = None
+    """The user's own class."""
 
     def builder_class(self) -> Any:
         """Imports and returns the builder's class. Raises whatever that import raises."""
-        return self.accelerator.get_op_builder(self.name)
+        return self.own or self.accelerator.get_op_builder(self.name)
 
 
 class Readiness(NamedTuple):
@@ -74,6 +76,20 @@ def offers(devices: Iterable[str] = ()) -> list[OfferedOp]:
         for name, owner in sorted(accelerator.op_builders().items())
         if owner == accelerator.name  # the CPU's ops are listed under the CPU
     ]
+
+
+def own_offers(name: str, own: Any, devices: Iterable[str] = ()) -> list[OfferedOp]:
+    """Returns a class of the user's own as an op of those accelerators whose device it declares.
+
+    Raises OpIncompatibleError if there is none.
+    """
+    accelerators, declared = _accelerators(devices), getattr(own, "devices", ())
+    served = {accelerator_name(device) for device in declared}
+    found = [OfferedOp(name, accelerator, own) for accelerator in accelerators if accelerator.name in served]
+    if not found:
+        others = ", ".join(accelerator.name for accelerator in accelerators)
+        raise OpIncompatibleError(name, others, [f"it is an op for {', '.join(declared) or 'no device'}"])
+    return found
 
 
 def offer_problems(devices: Iterable[str] = ()) -> list[str]:

@@ -227,6 +227,7 @@ def test_a_wrong_result_fails_the_check_of_its_op(name, function, wrong, text):
 
 def test_an_unknown_op_and_a_wrong_timeout_are_refused(check):
     done = check("NoSuchOp")
-    assert done.returncode != 0 and "The accelerator 'cpu' offers no op builder 'NoSuchOp'." in done.stderr
+    assert done.returncode == 2 and "'NoSuchOp' is not an op that is offered here." in done.stderr
+    assert "A class of your own is named by package.module:Class." in done.stderr
     done = check("--timeout", "0")
     assert done.returncode == 2 and "Invalid value for --timeout: 0 is not a number of seconds above 0." in done.stderr

@@ -49,6 +49,8 @@ def case(name="sleep", ours=0.001, **contenders):
 
 
 SLEEP = (case(absent=_absent, broken=_broken, reports=_measures_itself, ends=_with_an_end),)
+OF_AN_OP = Case("forward", lambda place: (), "forward", sizes=(1,))
+"""Calls a function of a loaded op, and no builder names it."""
 OURS_IS_MISSING = (case(**{OURS: _absent}),)
 OURS_FAILS = (case(**{OURS: _broken}), case("other"))
 INTERRUPTED = (case("before"), case(**{OURS: _interrupted}), case("after"))

@@ -210,6 +210,12 @@ def test_a_named_op_that_cannot_be_measured_is_a_failure():
     assert "it is not installed: install it" in done.stdout
 
 
+def test_a_case_that_calls_a_loaded_op_is_measured_by_its_builder_alone(not_measured):
+    done = bench("support.bench.bench_cases:OF_AN_OP")
+    assert done.exit_code == 2
+    assert "calls 'forward' of a loaded op, and cases alone load none. Name the builder" in done.stderr
+
+
 def test_the_help_imports_neither_torch_nor_the_cases():
     code = (
         "import sys; sys.argv = ['opforge', 'bench', '--help']; from opforge.cli import main\n"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
-from support import child_processes
+from support import child_processes, sample_ops
 
 from opforge.bench import machine
 from opforge.check import checks
 from opforge.cli.check import command
+from opforge.errors import OpIncompatibleError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -20,7 +22,7 @@ from types import SimpleNamespace
 from opforge.check import checks, kernels
 
 installed = [SimpleNamespace(name=name, accelerator="cpu", label="", package="") for name in ("acme/one", "acme/two")]
-checks.selected = lambda names, devices: ([], installed)
+checks.selected = lambda names, devices, own: ([], installed)
 kernels.prepare = lambda kernel, say: None
 kernels.check_kernel = lambda kernel, say: time.sleep(100)
 for checks.MOST_SECONDS, timeout in ((1, 50.0), (100, 0.5)):
@@ -52,3 +54,25 @@ def test_the_report_does_not_ask_the_driver_that_the_checks_have_found_broken(mo
 @pytest.mark.parametrize("device", ["mps", "npu"])
 def test_a_device_that_torch_has_no_name_for_is_named_by_its_kind(device):
     assert machine.device_name(device) == device
+
+
+def test_a_class_of_ones_own_is_checked_by_its_import_path(tmp_path, own_store):
+    builder = sample_ops.plain_op(tmp_path)
+    setattr(sys.modules[builder.__module__], builder.__name__, builder)
+    name = f"{builder.__module__}:{builder.__name__}"
+    done = CliRunner().invoke(command, [name, "--device", "cpu", "--json"])
+    (row,) = json.loads(done.stdout)["results"]
+    assert (row["name"], row["state"], row["package"]) == (name, "unchecked", builder.__module__), row
+    listed = CliRunner().invoke(command, [name, "--device", "cpu", "--list", "--json"])
+    assert [last["state"] for last in json.loads(listed.stdout)] == ["unchecked"]
+
+
+def test_a_class_of_ones_own_for_other_devices_is_refused(tmp_path):
+    builder = sample_ops.plain_op(tmp_path)
+    with pytest.raises(OpIncompatibleError, match="cannot be used for null:\n  - it is an op for cpu"):
+        checks.selected(["m:C"], ["null"], {"m:C": builder})
+
+
+def test_a_name_that_no_package_offers_is_wrong_usage():
+    done = CliRunner().invoke(command, ["NoSuchOp", "--device", "cpu"])
+    assert done.exit_code == 2 and "A class of your own is named by package.module:Class." in done.stderr

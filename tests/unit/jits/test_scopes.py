@@ -106,7 +106,11 @@ def test_without_the_setting_the_import_brings_nothing(own_store):
 
 @pytest.mark.parametrize(
     ("name", "jits", "text"),
-    [("a/b", None, "up to 100 letters, digits"), ("label", ["warq"], "some of triton, triton-host, ")],
+    [
+        ("a/b", None, "up to 100 letters, digits"),
+        ("label", ["warq"], "some of triton, triton-host, "),
+        ("label", "warq", "expected a list of adapters, such as "),
+    ],
 )
 def test_a_name_that_there_cannot_be(name, jits, text, own_store):
     with pytest.raises(SettingError, match=text) as failed:

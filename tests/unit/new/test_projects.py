@@ -210,7 +210,11 @@ def test_its_kernel_package_can_be_read(project, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("My-Op", "expected two to 64 lower-case letters, digits, and '-' or '_' between them. Such as 'my-op'"),
+        (
+            "My-Op",
+            "expected two to 64 lower-case letters, digits, and '-' or '_' between them; a letter first."
+            " Such as 'my-op'",
+        ),
         ("2fast", "Such as 'fast'"),
         ("my op", "Such as 'my-op'"),
         ("größe", "expected two to "),

@@ -102,7 +102,7 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
     """Trust KEY, a public key as `opforge key new` prints it, or a file that holds one.
 
     What it signs is loaded into your processes. Get it from its holder, not from the remote. --for says what it may
-    sign, by globs over names; it can be repeated.
+    sign, by globs over names; it can be repeated. Together they take the place of what the key might sign before.
 
     \b
     Examples:
@@ -140,6 +140,8 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
     for other in content.keys:
         if other.key == public and other.revoked:
             messages.show("note", f"this key was revoked on {other.revoked}, and is trusted again")
+        elif other.key == public and (lost := [scope for scope in other.scopes if scope not in entry.scopes]):
+            messages.show("note", f"this key may no longer sign {' '.join(lost)}: one command names all, each by --for")
         elif other.key.name == public.name and other.key != public and not other.problem(time.time()):
             messages.show("note", f"another key of the name {public.name} is trusted too: {other.key}")
     return _show(entry, "trusted", content.path, as_json)
