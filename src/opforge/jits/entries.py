@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -24,6 +25,17 @@ from .page import Files, Page, PageError, Topic
 log = logging.getLogger("opforge")
 WRITE_SECONDS = 30.0
 """How long a process waits for another one that unites pages of the same topic."""
+_alive: weakref.WeakSet[Entries] = weakref.WeakSet()
+"""All that there are, for a forked child."""
+
+
+def _replace_locks() -> None:
+    """Replaces the locks in a forked child: a thread that held one is gone, and nobody would release it."""
+    for one in [*_alive]:
+        one._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_locks)
 
 
 class Entries:
@@ -42,6 +54,7 @@ class Entries:
         self.hits, self.made, self.problem = 0, list[str](), ""
         """How often an entry was found, what was compiled, and why nothing is kept."""
         self._pid, self._lock = os.getpid(), threading.RLock()
+        _alive.add(self)
         self._pages, self._written = dict[str, Page](), list[str]()
         self._folder = ("", 0)
         self._note_withdrawals()

@@ -29,6 +29,15 @@ _after: dict[str, Callable[[ModuleType], None]] = {}
 _lock = threading.RLock()
 
 
+def _replace_lock() -> None:
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
 class warmed:
     """A scope in which JITs take what was compiled under a label from opforge's store, and keep what they compile.
 
