@@ -81,6 +81,13 @@ class Entries:
             self._look()
             return sorted({key for one in self._pages.values() for key in one.entries})
 
+    def set_aside(self, key: str, problem: str) -> None:
+        """Sets the pages aside that have an entry which must not be used, with a warning that says why."""
+        with self._lock:
+            for folder in [folder for folder, one in self._pages.items() if key in one.entries]:
+                del self._pages[folder]
+                store.set_aside(current_store(), self.topic, folder, problem)
+
     def _get(self, key: str) -> Files | None:
         for folder, one in sorted(self._pages.items(), key=lambda item: (item[1].is_fetched, item[1].facts["made"])):
             if key in one.entries:

@@ -102,7 +102,10 @@ class warmed:
             begun = [*self._begun.values()]
         for one, entries in begun:
             if entries is not None:
-                one.end(entries)
+                try:
+                    one.end(entries)
+                except Exception as failed:  # of another package, or of a disk
+                    notices.warn("jit:%s: not all that it compiled is kept: %s", entries.topic.name, failed)
                 entries.close()
 
     def _prepare(self, name: str) -> None:
@@ -134,8 +137,11 @@ class warmed:
         except Exception as error:  # of a store that cannot be trusted, or of another package
             notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
             return
-        self._begun[name] = one, entries
-        one.begin(entries)
+        try:
+            one.begin(entries)
+            self._begun[name] = one, entries
+        except Exception as error:  # of another package, or of a disk
+            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
 
 
 def _imported(name_of_module: str, _module: ModuleType) -> None:
