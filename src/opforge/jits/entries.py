@@ -64,13 +64,16 @@ class Entries:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def get(self, key: str) -> Files | None:
-        """Returns the files of an entry, each compared with its digest; None if there is none."""
+    def get(self, key: str, counts: bool = True) -> Files | None:
+        """Returns the files of an entry, each compared with its digest; None if there is none.
+
+        `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
+        """
         with self._lock:
             for _again in range(2):
                 found = self._get(key)
                 if found is not None:
-                    self.hits += 1
+                    self.hits += counts
                     return found
                 self._look()  # another process has made it, or united pages
         return None

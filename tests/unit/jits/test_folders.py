@@ -11,8 +11,8 @@ import types
 import pytest
 
 import opforge
-from opforge.jits import adapter, kind
 from opforge.cache import current
+from opforge.jits import adapter, kind
 from opforge.jits.folder import FolderAdapter
 
 MODULE = "opforge_folder_jit"
