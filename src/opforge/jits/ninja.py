@@ -195,7 +195,11 @@ class NinjaAdapter(Adapter):
         if changed := [path for path, digest in ordered.sources.items() if _digest(path) != digest]:
             raise ValueError(f"{changed[0]} was changed while it was compiled")
         folders |= {(number, "") for number, root in enumerate(ordered.roots) if not _is_below(root, packages)}
-        inputs = {"headers": rows, "folders": [[*one] for one in sorted(folders)], "names": sorted(names)}
+        inputs: dict[str, Any] = {
+            "headers": rows,
+            "folders": [[*one] for one in sorted(folders)],
+            "names": sorted(names),
+        }
         inputs["present"] = _present(inputs, ordered.roots)
         for place, name in inputs["present"]:
             number, below = inputs["folders"][place]
@@ -293,7 +297,7 @@ def _listed(folder: str) -> set[str]:
 
 
 def _own_folders(compilers: Iterable[str]) -> set[str]:
-    """Returns the folders in which compilers look for headers of their own accord. None for one that cannot be asked."""
+    """Returns the folders in which compilers look for headers by themselves; none for one that cannot be asked."""
     env = {name: value for name, value in os.environ.items() if name not in HEADER_VARIABLES}
     found = set()
     for compiler in compilers:
