@@ -52,10 +52,10 @@ SCHEMA = record(
 """For each header of the user's: which include folder has it, its path there, its content. For all of the user's
 folders: which of the names there is."""
 TOOLS = re.compile(r"^(?:cxx|cc|nvcc|cuda_home|name|\w+_launcher) = .*$", re.MULTILINE)
-COMPILER = re.compile(r"^(?:cxx|cc) = (.+)$|-ccbin[= ](\S+)", re.MULTILINE)
+COMPILER = re.compile(r"^(?:cxx|cc) = (.+)$|-ccbin(?:=|\s+)(\S+)", re.MULTILINE)
 CUDA = re.compile(r"^(?P<name>cuda_home|nvcc) = (?P<path>\S+)$", re.MULTILINE)
 INCLUDE = re.compile(r"(?P<option>-I|-isystem|-iquote|-idirafter)(?P<space> *)(?P<path>[^\s$]+)")
-SOURCE = re.compile(r"^build \S+: (?!link)\S+ (?P<path>/\S+)$", re.MULTILINE)
+SOURCE = re.compile(r"^build \S+: \w*compile\w* (?P<path>/\S+)$", re.MULTILINE)
 ONLY_TEXT = re.compile(r"(?<=\s)-D\S+|-rpath[=,]\S+")
 LIBRARY = re.compile(r"(?:-L *|(?<![\w$./}-]))(?P<path>/[\w.][^\s,;:\"']*)")
 UNCLEAR = re.compile(
@@ -171,6 +171,19 @@ class NinjaAdapter(Adapter):
 
     def _built(self, folder: str, ordered: _Ordered, began: int) -> Files:
         """Returns what ninja has made. Raises ValueError for what could not be known again; OSError."""
+        inputs = self._inputs(folder, ordered, began)
+        inputs["present"] = _present(inputs, ordered.roots)
+        for place, name in inputs["present"]:
+            number, below = inputs["folders"][place]
+            _check_unchanged(os.path.join(ordered.roots[number], below, inputs["names"][name]), began)
+        files = {INPUTS: canonical(schema.checked(inputs, SCHEMA))}
+        for name in _ending(folder, ".so"):
+            with open(os.path.join(folder, name), "rb") as file:
+                files[name] = file.read()
+        return files
+
+    def _inputs(self, folder: str, ordered: _Ordered, began: int) -> dict[str, Any]:
+        """Returns what SCHEMA has, but what is present. Raises as `_built`."""
         listed, packages = _listed(folder), [*self.packages()]
         own = [*_own_folders(ordered.compilers), *ordered.cuda]
         rows, names, folders = list[list[Any]](), set[str](), set[tuple[int, str]]()
@@ -195,20 +208,7 @@ class NinjaAdapter(Adapter):
         if changed := [path for path, digest in ordered.sources.items() if _digest(path) != digest]:
             raise ValueError(f"{changed[0]} was changed while it was compiled")
         folders |= {(number, "") for number, root in enumerate(ordered.roots) if not _is_below(root, packages)}
-        inputs: dict[str, Any] = {
-            "headers": rows,
-            "folders": [[*one] for one in sorted(folders)],
-            "names": sorted(names),
-        }
-        inputs["present"] = _present(inputs, ordered.roots)
-        for place, name in inputs["present"]:
-            number, below = inputs["folders"][place]
-            _check_unchanged(os.path.join(ordered.roots[number], below, inputs["names"][name]), began)
-        files = {INPUTS: canonical(schema.checked(inputs, SCHEMA))}
-        for name in _ending(folder, ".so"):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[name] = file.read()
-        return files
+        return {"headers": rows, "folders": [[*one] for one in sorted(folders)], "names": sorted(names)}
 
     def _found(self, ordered: _Ordered) -> Files | None:
         """Returns an entry whose headers are those of this machine."""
