@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -24,6 +25,17 @@ from .page import Files, Page, PageError, Topic
 log = logging.getLogger("opforge")
 WRITE_SECONDS = 30.0
 """How long a process waits for another one that unites pages of the same topic."""
+_alive: weakref.WeakSet[Entries] = weakref.WeakSet()
+"""All that there are, for a forked child."""
+
+
+def _replace_locks() -> None:
+    """Replaces the locks in a forked child: a thread that held one is gone, and nobody would release it."""
+    for one in [*_alive]:
+        one._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_locks)
 
 
 class Entries:
@@ -42,6 +54,7 @@ class Entries:
         self.hits, self.made, self.problem = 0, list[str](), ""
         """How often an entry was found, what was compiled, and why nothing is kept."""
         self._pid, self._lock = os.getpid(), threading.RLock()
+        _alive.add(self)
         self._pages, self._written = dict[str, Page](), list[str]()
         self._folder = ("", 0)
         self._note_withdrawals()
@@ -51,13 +64,16 @@ class Entries:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def get(self, key: str) -> Files | None:
-        """Returns the files of an entry, each compared with its digest; None if there is none."""
+    def get(self, key: str, counts: bool = True) -> Files | None:
+        """Returns the files of an entry, each compared with its digest; None if there is none.
+
+        `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
+        """
         with self._lock:
             for _again in range(2):
                 found = self._get(key)
                 if found is not None:
-                    self.hits += 1
+                    self.hits += counts
                     return found
                 self._look()  # another process has made it, or united pages
         return None
@@ -67,6 +83,13 @@ class Entries:
         with self._lock:
             self._look()
             return sorted({key for one in self._pages.values() for key in one.entries})
+
+    def set_aside(self, key: str, problem: str) -> None:
+        """Sets the pages aside that have an entry which must not be used, with a warning that says why."""
+        with self._lock:
+            for folder in [folder for folder, one in self._pages.items() if key in one.entries]:
+                del self._pages[folder]
+                store.set_aside(current_store(), self.topic, folder, problem)
 
     def _get(self, key: str) -> Files | None:
         for folder, one in sorted(self._pages.items(), key=lambda item: (item[1].is_fetched, item[1].facts["made"])):

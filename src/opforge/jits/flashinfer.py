@@ -24,8 +24,8 @@ class FlashInfer(NinjaAdapter):
         return [os.path.dirname(os.path.realpath(str(module.__file__))) for module in modules]
 
     def settings(self) -> dict[str, str]:
-        """Returns the version of tvm-ffi, whose headers the modules include."""
-        return {"apache-tvm-ffi": metadata.version("apache-tvm-ffi")}
+        """Returns the version of tvm-ffi too, whose headers the modules include."""
+        return {**super().settings(), "apache-tvm-ffi": metadata.version("apache-tvm-ffi")}
 
     def install(self) -> Callable[[], object]:
         """Replaces the call of ninja."""

@@ -11,6 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
+from opforge.cache import trees
 from opforge.graphs import notices, private_folder
 from opforge.machine_folder import make_folder, write_file
 
@@ -19,7 +20,12 @@ from .entries import Entries
 
 
 class FolderAdapter(Adapter):
-    """The base of adapters that point a JIT to a folder. An entry is a folder in it, by its path."""
+    """The base of adapters that point a JIT to a folder. An entry is a file in a folder of it, by its path.
+
+    So a file that a JIT adds to a folder which was found is kept too: the code of another GPU, say.
+    """
+
+    format = 2
 
     def __init__(self) -> None:
         """Begins without a scope."""
@@ -35,11 +41,14 @@ class FolderAdapter(Adapter):
         return lambda: None
 
     def begin(self, entries: Entries) -> None:
-        """Fills a folder, and points the JIT to it."""
+        """Fills a folder, and points the JIT to it. Raises OSError, and what `point` raises."""
         folder = private_folder.new(entries.topic.key)
         for key in entries.all_keys():
+            if problem := trees.path_problem(key):  # as a signer could write it
+                entries.set_aside(key, f"its entry {problem}")
+                continue
             for path, content in (entries.get(key) or {}).items():
-                target = os.path.join(folder, key, path)
+                target = os.path.join(folder, os.path.dirname(key), path)
                 make_folder(os.path.dirname(target))
                 write_file(target, content, 0o700)
         self._folders[id(entries)] = folder, self.point(folder)
@@ -48,22 +57,22 @@ class FolderAdapter(Adapter):
     def end(self, entries: Entries) -> None:
         """Keeps what is new in the folder."""
         super().end(entries)
+        if id(entries) not in self._folders:
+            return  # it has not begun
         folder, restore = self._folders.pop(id(entries))
         restore()
         known = {*entries.all_keys()}
-        for key, paths in self._made(folder):
-            if key not in known:
-                try:
-                    files = {}
-                    for path in paths:
-                        with open(os.path.join(folder, key, path), "rb") as file:
-                            files[path] = file.read()
-                    entries.put(key, key, files)
-                except OSError as error:
-                    notices.warn("%s: %s is not kept: %s", self.name, key, error)
+        for key in sorted({*self._made(folder)} - known):
+            try:
+                if problem := trees.path_problem(key):
+                    raise ValueError(problem)
+                with open(os.path.join(folder, key), "rb") as file:
+                    entries.put(key, key, {os.path.basename(key): file.read()})
+            except (OSError, ValueError) as error:
+                notices.warn("%s: %s is not kept: %s", self.name, key, error)
 
-    def _made(self, folder: str) -> Iterator[tuple[str, list[str]]]:
+    def _made(self, folder: str) -> Iterator[str]:
         for top, _folders, names in os.walk(folder):
-            carried = [name for name in sorted(names) if re.fullmatch(self.carries, name)]
-            if carried and top != folder:
-                yield os.path.relpath(top, folder), carried
+            for name in names:
+                if top != folder and re.fullmatch(self.carries, name):
+                    yield os.path.relpath(os.path.join(top, name), folder)

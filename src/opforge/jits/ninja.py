@@ -1,41 +1,76 @@
 """JITs that call ninja: their key is what ninja is told, with sources by content and paths by what they stand for.
 
 A build's own files of headers are known after it alone. So an entry has the list of the user's headers, each with the
-include folder that has it and its content, and an entry counts where these are the same. Headers of the JIT's package
-come with its version; those of the system and of CUDA are not compared, as the compiler may be another one too. What
-cannot be known on another machine is not kept: a header that no include folder has, a library in a folder of the
-user's.
+include folder that has it and its content, and an entry counts where these are the same, and where the user's folders
+have the same of all files that an `#include` names: a new one could be taken in the place of another. Headers of the
+JIT's package come with its version, those of CUDA with its release. Those in the compilers' own folders are not
+compared, as the compiler may be another one too; /usr/local is the user's. What cannot be known on another machine is
+not kept: a header that no include folder has, a library in a folder of the user's, and what was changed meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from glob import glob
+from sys import executable
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical
-from opforge.cache.schema import SHA256, FormatError, items, row, text, whole
+from opforge.cache.schema import SHA256, FormatError, items, record, row, text, whole
+from opforge.environment import HEADER_VARIABLES, PASSED_ENV
 from opforge.graphs import notices
 from opforge.machine_folder import write_file
+from opforge.memory import SECOND_NS
 
 from .adapter import Adapter
 from .page import Files
 
-INPUTS, BUILD = "inputs.json", "build.ninja"
-SYSTEM = ("/usr/", "/opt/", "/lib/", "/lib64/", "/nix/")
-"""Where systems and CUDA have their headers and libraries."""
-MAX_HEADERS = 10_000
-HEADERS = items(row(whole(), text(), SHA256), MAX_HEADERS)
-"""For each header of the user's: which include folder has it, its path there, its content."""
+INPUTS, BUILD, STAMP = "inputs.json", "build.ninja", "opforge.stamp"
+VARIABLES = (*PASSED_ENV, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
+"""Those that change what compilers make."""
+LOCAL, LOCAL_HEADERS = "/usr/local/", "/usr/local/include"
+"""What compilers take for the system's, and is the user's."""
+LIBRARIES = ("/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/", "/nix/store/")
+"""Where systems have their libraries."""
+MAX_HEADERS, MAX_NAMES = 10_000, 50_000
+SCHEMA = record(
+    {
+        "headers": items(row(whole(), text(), SHA256), MAX_HEADERS),
+        "folders": items(row(whole(), text()), MAX_HEADERS),
+        "names": items(text(), MAX_NAMES),
+        "present": items(row(whole(), whole()), MAX_NAMES),
+    }
+)
+"""For each header of the user's: which include folder has it, its path there, its content. For all of the user's
+folders: which of the names there is."""
 TOOLS = re.compile(r"^(?:cxx|cc|nvcc|cuda_home|name|\w+_launcher) = .*$", re.MULTILINE)
-INCLUDE = re.compile(r"(?:-I|-isystem )(?P<path>[^\s$]+)")
-LIBRARIES = re.compile(r"(?:-L|(?<=\s))(?P<path>/[^\s$]+)(?=\s|$)")
-SOURCE = re.compile(r"^build \S+: (?!link)\S+ (?P<path>/\S+)$", re.MULTILINE)
+COMPILER = re.compile(r"^(?:cxx|cc) = (.+)$|-ccbin(?:=|\s+)(\S+)", re.MULTILINE)
+CUDA = re.compile(r"^(?P<name>cuda_home|nvcc) = (?P<path>\S+)$", re.MULTILINE)
+INCLUDE = re.compile(r"(?P<option>-I|-isystem|-iquote|-idirafter)(?P<space> *)(?P<path>[^\s$]+)")
+SOURCE = re.compile(r"^build \S+: \w*compile\w* (?P<path>/\S+)$", re.MULTILINE)
+ONLY_TEXT = re.compile(r"(?<=\s)-D\S+|-rpath[=,]\S+")
+LIBRARY = re.compile(r"(?:-L *|(?<![\w$./}-]))(?P<path>/[\w.][^\s,;:\"']*)")
+UNCLEAR = re.compile(
+    r"(?<=\s)@\S+|--options-file\S*|-optf\b|\S*\$ \S*|(?<=\s)-L *[\w.]\S*"
+    r"|(?:-I|-isystem|-iquote|-idirafter) *\$(?!(?:cuda_home|include\d+|package\d+|folder)\b)\S*"
+)
+"""What names files, and not which: files of options, spaces in paths, folders below the current one."""
+RELEASES = {
+    "cuda.h": r"#define CUDA_VERSION (\d+)",
+    "hip/hip_version.h": r"#define HIP_VERSION_(?:MAJOR|MINOR|PATCH) +(\d+)",
+}
+"""Where CUDA and ROCm say which release they are."""
+SPELLED = re.compile(rb"#\s*(?:include|include_next|import)\s*[<\"]([^>\"\n]+)[>\"]")
+ASKS = re.compile(rb"__has_include|__has_embed|\.incbin|#\s*embed\b")
+"""How a file asks for others that no compiler lists."""
 
 
 class _Ordered(NamedTuple):
@@ -43,125 +78,293 @@ class _Ordered(NamedTuple):
 
     key: str
     roots: Sequence[str]
-    """The folders in which a header of the user's may be: those of the sources, and those of -I, in their order."""
+    """The folders in which a header may be: those of the sources, and those of the include path, in their order."""
+    sources: Mapping[str, str]
+    """Each with its digest."""
+    compilers: Collection[str]
+    cuda: Collection[str]
+    """The folders of CUDA's headers."""
     problem: str
     """Why it is not kept."""
 
 
 class NinjaAdapter(Adapter):
-    """The base of adapters of JITs that run ninja in a folder, and load a library from there."""
+    """The base of adapters of JITs that run ninja in a private folder, and load a library from there."""
 
-    holds = "host"
+    holds, format = "host", 2
     carries = r"[\w.-]{1,200}\.so|inputs\.json"
 
     @abstractmethod
     def packages(self) -> Sequence[str]:
         """Returns the folders of the packages whose versions are in the fingerprint."""
 
+    def settings(self) -> dict[str, str]:
+        """Returns the variables that compilers obey."""
+        return {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
+
     def run(self, folder: str, build: Callable[[], Any]) -> None:
         """Runs ninja in a folder, or puts what it would make there. Raises what `build` raises."""
-        ordered = self._ordered(folder)
+        if not self.active:
+            build()
+            return
         what = f"{self.name}'s library {os.path.basename(folder)}"
-        if not self.active or ordered.problem:
-            if self.active:
-                notices.warn("%s is neither found nor kept: %s", what, ordered.problem)
+        ordered = self._ordered(folder)
+        if ordered.problem:
+            self.entries.check_allowed(what)
+            notices.warn("%s is neither found nor kept: %s", what, ordered.problem)
             build()
             return
 
         with ExitStack() as claim:
             found = self.entries.get_or_claim(ordered.key, what, claim, lambda: self._found(ordered))
             if found is None:
-                build()
-                try:
-                    files = self._built(folder, ordered)
-                    self.entries.put(f"{ordered.key}.{bytes_digest(files[INPUTS])[:16]}", what, files)
-                except (OSError, ValueError) as error:
-                    notices.warn("%s is not kept: %s", what, error)
+                self._make(folder, ordered, what, build)
                 return
         for path in found.keys() - {INPUTS}:
             write_file(os.path.join(folder, path), found[path], 0o700)  # in the place of an older one, which is loaded
 
-    def _ordered(self, folder: str) -> _Ordered:
-        with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
-            told = file.read().replace("$:", ":").replace(" $\n", " ")
-        includes = [path for path in INCLUDE.findall(told) if not path.startswith(SYSTEM)]
-        sources = [match["path"] for match in SOURCE.finditer(told)]
-        for source in sources:
-            with open(source, "rb") as opened:
-                told = told.replace(source, bytes_digest(opened.read()))
-        told = told.replace(folder, "$folder")
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".cubin"):  # which is embedded
-                with open(os.path.join(folder, name), "rb") as opened:
-                    told += f"\n{name} {bytes_digest(opened.read())}"
-        for number, root in enumerate(self.packages()):
-            told = told.replace(root, f"$package{number}")
-        for number, path in enumerate(dict.fromkeys(includes)):
-            told = re.sub(rf"(-I|-isystem ){re.escape(path)}(?=\s|$)", rf"\1$include{number}", told)
-        told = TOOLS.sub("", told)
-        others = [match["path"] for match in LIBRARIES.finditer(told) if not match["path"].startswith(SYSTEM)]
-        problem = f"{others[0]} may change, and its content is not known" if others else ""
-        roots = [*dict.fromkeys([*map(os.path.dirname, sources), *includes])]
-        return _Ordered(bytes_digest(told.encode()), roots, problem)
+    def _make(self, folder: str, ordered: _Ordered, what: str, build: Callable[[], Any]) -> None:
+        began, problem = 0, ""
+        try:
+            _list_all_headers(folder)
+            began = _clock(folder)
+        except OSError as error:
+            problem = str(error)
+        build()
+        try:
+            if problem:
+                raise OSError(problem)
+            files = self._built(folder, ordered, began)
+            self.entries.put(f"{ordered.key}.{bytes_digest(files[INPUTS])[:16]}", what, files)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            notices.warn("%s is not kept: %s", what, error)
 
-    def _built(self, folder: str, ordered: _Ordered) -> Files:
-        """Returns what ninja has made. Raises ValueError for headers of the user's that could not be found again."""
-        rows = list[list[Any]]()
-        for path in sorted({*self._headers(folder)}):
-            place = _place(path, ordered.roots)
-            if place is None:
-                raise ValueError(f"no include folder has {path}")
-            with open(path, "rb") as file:
-                rows.append([*place, bytes_digest(file.read())])
-        files = {INPUTS: canonical(rows)}
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".so"):
-                with open(os.path.join(folder, name), "rb") as file:
-                    files[name] = file.read()
+    # -- what is built -------------------------------------------------------------------------------------------------
+
+    def _ordered(self, folder: str) -> _Ordered:
+        try:
+            with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
+                told = file.read().replace("$:", ":").replace(" $\n", " ").replace(" -MMD ", " -MD ")
+            sources = {match["path"]: _digest(match["path"]) for match in SOURCE.finditer(told)}
+            home, cuda, release = _cuda(told)
+            cubins = {name: _digest(os.path.join(folder, name)) for name in _ending(folder, ".cubin")}  # are embedded
+        except (OSError, ValueError) as error:
+            return _Ordered("", (), {}, (), (), str(error))
+        compilers = {one for found in COMPILER.findall(told) for one in found if one} | ({"g++"} if home else set())
+        paths = [match["path"] for match in INCLUDE.finditer(told)]
+        paths += [path for name in HEADER_VARIABLES for path in os.environ.get(name, "").split(":") if path]
+        folders = [*map(os.path.dirname, sources), *(os.path.normpath(os.path.join(folder, path)) for path in paths)]
+        roots = [*dict.fromkeys([*folders, LOCAL_HEADERS])]
+
+        told = SOURCE.sub(lambda match: match[0].removesuffix(match["path"]) + sources[match["path"]], told)
+        told = _replaced(told, folder, "$folder")
+        for number, root in enumerate(self.packages()):
+            told = _replaced(told, root, f"$package{number}")
+        users = [*dict.fromkeys(match["path"] for match in INCLUDE.finditer(told))]
+        told = INCLUDE.sub(lambda match: f"{match['option']} $include{users.index(match['path'])}", told)
+        told = TOOLS.sub(_options, _replaced(told, executable, "$python"))
+        for part in ("lib64", "lib", "targets", "bin", "nvvm") if home else ():
+            told = _replaced(told, f"{home}/{part}", f"$cuda_home/{part}")
+        problem = _problem(told)
+        told += f"\n{[*map(roots.index, folders)]}\n{cubins}\n{release}"
+        return _Ordered(bytes_digest(told.encode()), roots, sources, compilers, cuda, problem)
+
+    def _built(self, folder: str, ordered: _Ordered, began: int) -> Files:
+        """Returns what ninja has made. Raises ValueError for what could not be known again; OSError."""
+        inputs = self._inputs(folder, ordered, began)
+        inputs["present"] = _present(inputs, ordered.roots)
+        for place, name in inputs["present"]:
+            number, below = inputs["folders"][place]
+            _check_unchanged(os.path.join(ordered.roots[number], below, inputs["names"][name]), began)
+        files = {INPUTS: canonical(schema.checked(inputs, SCHEMA))}
+        for name in _ending(folder, ".so"):
+            with open(os.path.join(folder, name), "rb") as file:
+                files[name] = file.read()
         return files
 
-    def _headers(self, folder: str) -> Iterator[str]:
-        """Yields the files that compilers have read, without those of the system and of packages."""
-        listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
-        known = (*SYSTEM, *(os.path.join(root, "") for root in (*self.packages(), folder)))
-        with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
-            sources = {match["path"] for match in SOURCE.finditer(file.read().replace("$:", ":"))}
-        for line in listed.splitlines():
-            if line.startswith("    "):
-                path = os.path.normpath(os.path.join(folder, line.strip()))
-                if not path.startswith(known) and path not in sources:
-                    yield path
+    def _inputs(self, folder: str, ordered: _Ordered, began: int) -> dict[str, Any]:
+        """Returns what SCHEMA has, but what is present. Raises as `_built`."""
+        listed, packages = _listed(folder), [*self.packages()]
+        own = [*_own_folders(ordered.compilers), *ordered.cuda]
+        rows, names, folders = list[list[Any]](), set[str](), set[tuple[int, str]]()
+        if missing := [path for path in ordered.sources if os.path.normpath(path) not in listed]:
+            raise ValueError(f"the compiler has not listed what it has read for {missing[0]}")
+        for path in sorted(listed):
+            with open(path, "rb") as file:
+                content = file.read()
+            places = _places(path, ordered.roots)
+            names.update(spelled.decode("utf-8", "replace") for spelled in SPELLED.findall(content))
+            if _is_below(path, packages) or (not places and _is_below(path, own)):
+                continue
+            if not places:
+                raise ValueError(f"no include folder has {path}")
+            if asked := ASKS.search(content):
+                raise ValueError(f"{path} has {asked[0].decode()}: it asks for files that no compiler lists")
+            names.update(name for _number, name in places)
+            folders.add((places[0][0], os.path.dirname(places[0][1])))
+            if path not in ordered.sources:
+                _check_unchanged(path, began)
+                rows.append([*places[0], bytes_digest(content)])
+        if changed := [path for path, digest in ordered.sources.items() if _digest(path) != digest]:
+            raise ValueError(f"{changed[0]} was changed while it was compiled")
+        folders |= {(number, "") for number, root in enumerate(ordered.roots) if not _is_below(root, packages)}
+        return {"headers": rows, "folders": [[*one] for one in sorted(folders)], "names": sorted(names)}
 
     def _found(self, ordered: _Ordered) -> Files | None:
         """Returns an entry whose headers are those of this machine."""
         for key in self.entries.all_keys():
             if key.startswith(f"{ordered.key}."):
-                files = self.entries.get(key)
+                files = self.entries.get(key, counts=False)
                 if files is None:
                     continue
                 try:
-                    rows = schema.parse(files[INPUTS], HEADERS)
-                except (KeyError, FormatError) as error:
+                    inputs = schema.parse(files[INPUTS], SCHEMA)
+                    is_same = _is_same(inputs, ordered.roots)
+                except (KeyError, IndexError, FormatError) as error:
                     notices.warn("%s: the list of headers in %s cannot be used: %s", self.name, key, error)
                     continue
-                if all(_is_same(number, name, sha256, ordered.roots) for number, name, sha256 in rows):
+                if is_same:
+                    self.entries.hits += 1
                     return files
         return None
 
 
-def _place(path: str, roots: Sequence[str]) -> tuple[int, str] | None:
-    for number, root in enumerate(roots):
-        if path.startswith(os.path.join(root, "")):
-            return number, os.path.relpath(path, root)
-    return None
-
-
-def _is_same(number: int, name: str, sha256: str, roots: Sequence[str]) -> bool:
-    """Returns whether the first of the include folders that has a header is the same, with the same content."""
-    if number >= len(roots) or any(os.path.exists(os.path.join(root, name)) for root in roots[:number]):
-        return False
+def _is_same(inputs: Mapping[str, Any], roots: Sequence[str]) -> bool:
+    """Returns whether the user's headers are the same, and no other could be taken in their place."""
     try:
-        with open(os.path.join(roots[number], name), "rb") as file:
-            return bytes_digest(file.read()) == sha256
-    except OSError:
+        if any(_digest(os.path.join(roots[number], name)) != sha256 for number, name, sha256 in inputs["headers"]):
+            return False
+    except (OSError, ValueError):
         return False
+    return _present(inputs, roots) == [[*one] for one in inputs["present"]]
+
+
+def _present(inputs: Mapping[str, Any], roots: Sequence[str]) -> list[list[int]]:
+    """Returns which of the names there are in which of the folders, by their places in both lists."""
+    return [
+        [place, number]
+        for place, (root, below) in enumerate(inputs["folders"])
+        for number, name in enumerate(inputs["names"])
+        if os.path.exists(os.path.join(roots[root], below, name))
+    ]
+
+
+def _problem(told: str) -> str:
+    """Returns what is not known of the files that ninja is told; empty if there is nothing."""
+    told = ONLY_TEXT.sub("", told)
+    if unclear := UNCLEAR.search(told):
+        return f"{unclear[0].strip()} names files, and not which"
+    others = [match["path"] for match in LIBRARY.finditer(told) if not match["path"].startswith(LIBRARIES)]
+    return f"{others[0]} may change, and its content is not known" if others else ""
+
+
+def _cuda(told: str) -> tuple[str, Sequence[str], str]:
+    """Returns the folder of CUDA or ROCm, those of its headers, and its release; empty if it is not used.
+
+    Raises ValueError for a release that is not known.
+    """
+    named = {match["name"]: match["path"] for match in CUDA.finditer(told)}
+    if "nvcc" not in named:
+        return "", (), ""
+    nvcc = named["nvcc"].replace("$cuda_home", named.get("cuda_home", ""))
+    home = named.get("cuda_home") or os.path.dirname(os.path.dirname(nvcc))
+    targets = sorted(glob(f"{home}/targets/*/include"))
+    for folder in (f"{home}/include", *targets):
+        for name, pattern in RELEASES.items():
+            try:
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    found = re.findall(pattern, file.read())
+            except FileNotFoundError:
+                continue
+            if found:
+                return home, [folder, *targets], f"{name} {'.'.join(found)}"
+    raise ValueError(f"the release of CUDA is not known: {home}/include has no cuda.h")
+
+
+def _listed(folder: str) -> set[str]:
+    """Returns the files that compilers have read. Raises ValueError, OSError."""
+    ran = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise ValueError(f"`ninja -t deps` ended with {ran.returncode}: {(ran.stderr or ran.stdout).strip()[-300:]}")
+    found = set()
+    for line in ran.stdout.splitlines():
+        if line.startswith("    "):
+            path = os.path.join(folder, line.strip())
+            found.add(os.path.normpath(path))
+            if ".." in path and not os.path.samefile(path, os.path.normpath(path)):
+                raise ValueError(f"{path} goes through a link")
+    return found
+
+
+def _own_folders(compilers: Iterable[str]) -> set[str]:
+    """Returns the folders in which compilers look for headers by themselves; none for one that cannot be asked."""
+    env = {name: value for name, value in os.environ.items() if name not in HEADER_VARIABLES}
+    found = set()
+    for compiler in compilers:
+        command = [*shlex.split(compiler), "-E", "-v", "-x", "c++", os.devnull]
+        try:
+            said = subprocess.run(
+                command, env={**env, "LC_ALL": "C"}, capture_output=True, text=True, check=False, timeout=60
+            ).stderr
+        except (OSError, subprocess.SubprocessError):
+            continue
+        listed = said.partition("search starts here:\n")[2].partition("End of search list")[0]
+        found |= {os.path.normpath(line.strip()) for line in listed.splitlines() if line.startswith(" ")}
+    return {path for path in found if not f"{path}/".startswith(LOCAL)}
+
+
+def _list_all_headers(folder: str) -> None:
+    """Makes compilers list headers of -isystem and of /usr/local too. Raises OSError."""
+    path = os.path.join(folder, BUILD)
+    with open(path, encoding="utf-8") as file:
+        told = file.read()
+    if " -MMD " in told:
+        write_file(path, told.replace(" -MMD ", " -MD ").encode(), 0o600)
+
+
+def _clock(folder: str) -> int:
+    """Returns a time of the file system: what is changed from now on has a later one. Raises OSError."""
+    path = os.path.join(folder, STAMP)
+    write_file(path, b"", 0o600)
+    began = os.stat(path).st_ctime_ns
+    for _again in range(3000):
+        os.utime(path)
+        if os.stat(path).st_ctime_ns > began:
+            break
+        time.sleep(0.001)
+    return began
+
+
+def _check_unchanged(path: str, began: int) -> None:
+    """Raises ValueError if a file was changed after a time; OSError. Coarse file systems know whole seconds."""
+    changed = os.stat(path).st_ctime_ns
+    if changed + (0 if changed % SECOND_NS else 2 * SECOND_NS) > began:
+        raise ValueError(f"{path} was changed while it was compiled")
+
+
+def _places(path: str, roots: Sequence[str]) -> list[tuple[int, str]]:
+    """Returns the include folders that have a file, each with its path there."""
+    return [(number, os.path.relpath(path, root)) for number, root in enumerate(roots) if _is_below(path, [root])]
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path.startswith(os.path.join(folder, "")) or path == folder for folder in folders)
+
+
+def _replaced(told: str, path: str, name: str) -> str:
+    """Returns what is told with a name in the place of a path, and not of one that begins or ends like it."""
+    return re.sub(rf"(?:(?<=-[IL])|(?<![\w.$/+-])){re.escape(path)}(?![\w.+-])", lambda _found: name, told)
+
+
+def _options(told: re.Match[str]) -> str:
+    """Returns the options of a compiler that has some, without its path."""
+    return " ".join(word for word in told[0].split() if word.startswith("-"))
+
+
+def _ending(folder: str, suffix: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(suffix))
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return bytes_digest(file.read())

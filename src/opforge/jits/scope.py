@@ -29,6 +29,15 @@ _after: dict[str, Callable[[ModuleType], None]] = {}
 _lock = threading.RLock()
 
 
+def _replace_lock() -> None:
+    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_lock)
+
+
 class warmed:
     """A scope in which JITs take what was compiled under a label from opforge's store, and keep what they compile.
 
@@ -95,7 +104,10 @@ class warmed:
             begun = [*self._begun.values()]
         for one, entries in begun:
             if entries is not None:
-                one.end(entries)
+                try:
+                    one.end(entries)
+                except Exception as failed:  # of another package, or of a disk
+                    notices.warn("jit:%s: not all that it compiled is kept: %s", entries.topic.name, failed)
                 entries.close()
 
     def _prepare(self, name: str) -> None:
@@ -127,8 +139,11 @@ class warmed:
         except Exception as error:  # of a store that cannot be trusted, or of another package
             notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
             return
-        self._begun[name] = one, entries
-        one.begin(entries)
+        try:
+            one.begin(entries)
+            self._begun[name] = one, entries
+        except Exception as error:  # of another package, or of a disk
+            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
 
 
 def _imported(name_of_module: str, _module: ModuleType) -> None:

@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import re
+import signal
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +21,7 @@ from opforge.cli import group
 from opforge.errors import CacheDirError, CompileForbiddenError, TrustFileError
 from opforge.graphs import private_folder, topic
 from opforge.jits import entries as entries_module
-from opforge.jits import kind, page, store
+from opforge.jits import kind, page, scope, store
 from opforge.jits.kind import JIT
 from opforge.jits.page import Topic
 from opforge.remote import statements, topics
@@ -105,6 +107,28 @@ class TestEntries:
             entries.put("key", "key", CODE)
             os._exit(len(stored()))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def test_a_child_that_is_forked_while_another_thread_uses_the_entries_does_not_hang(self, kept):
+        """The thread that holds the locks is not in the child."""
+        entries, is_held, may_end = pages.entries(), threading.Event(), threading.Event()
+
+        def hold():
+            with entries._lock, scope._lock:
+                is_held.set()
+                may_end.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        is_held.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # ends a child that hangs
+            with scope._lock:
+                os._exit(0 if entries.get("key") == CODE else 1)
+        status = os.waitpid(child, 0)[1]
+        may_end.set()
+        thread.join()
+        assert os.waitstatus_to_exitcode(status) == 0
 
     def test_nothing_is_compiled_where_that_is_forbidden(self, own_store):
         entries = pages.entries("solver")
