@@ -62,7 +62,7 @@ class Promise(StrEnum):
     NAN = "NaN"
     """A NaN in an input reaches exactly what it reaches in the reference."""
     INFINITIES = "infinities"
-    """NaN, infinities and zeros in all combinations have the reference's result."""
+    """NaN, infinities and zeros among ordinary numbers have the reference's result."""
     PAYLOADS = "NaN payloads"
     """A NaN has the bits that the reference gives it, which works on integers here: those of a copy."""
     ACCURACY = "accuracy"
@@ -169,16 +169,18 @@ class Case:
     """Names of torch's dtypes that the inputs are made for."""
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (7,), (3, 5), (2, 1, 9), (1025,))
     """What the inputs are made for: by default empty, single, odd, and more than one block."""
-    tolerance: float | Mapping[str, float] | Callable[..., Any] = 0.0
-    """The error that is allowed beside four units in the last place of the result's dtype.
+    tolerance: float | Mapping[str, float] | Callable[..., Any] | None = None
+    """The error that is allowed. 0: the results are exact, as those of a copy.
 
-    A number, relative to the exact value and absolute; numbers by the names of dtypes; or a function that gets what the
-    reference gets, and returns the absolute errors that are allowed for each result, element by element.
+    None: four units in the last place of the result's dtype, one in dtypes of 16 bits, relative to the exact value; and
+    a quarter of that relative to the largest one. A number, which is relative to the exact value, and to the largest
+    one or 1, whichever is less; numbers by the names of dtypes; or a function that gets what the reference gets, and
+    returns the absolute errors that are allowed for each result, element by element: all beside the units above.
     """
     integers: int = 0
     """How far an integer may be from the reference's: 1 where a rounding decides between two codes."""
-    outputs: tuple[str, ...] = ()
-    """Names of arguments that the function only writes. They hold NaN before each call."""
+    outputs: tuple[str | int, ...] = ()
+    """Arguments that the function only writes: names of its schema, or positions. They hold NaN before each call."""
     refused_dtypes: tuple[str, ...] = ("int64",)
     """If every floating-point argument has one of these dtypes, the function must raise an error."""
     strided: bool = True
