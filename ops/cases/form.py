@@ -5,6 +5,7 @@ The bench, the tuning, the check and the contract of ops read it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ UNITS = {"GB/s": 1e9, "1000/s": 1e3}
 """Unit of a rate -> how many of what `Case.amount` returns it counts. The other unit is TIME."""
 ANY = "any"
 """What an op counts that is the same for all dtypes is tuned for this dtype."""
+LARGE = 1 << 17
+"""Elements of a large shape. An op makes work for another thread of 16,384 elements, or of 64 KiB."""
 TIME = "us"
 """The unit of cases for which only the time of a call counts."""
 
@@ -181,6 +184,13 @@ class Case:
     """How far an integer may be from the reference's: 1 where a rounding decides between two codes."""
     outputs: tuple[str | int, ...] = ()
     """Arguments that the function only writes: names of its schema, or positions. They hold NaN before each call."""
+    changed: tuple[int, ...] = ()
+    """Positions of arguments that the function changes though no schema says so. It must return what is compared."""
+    large_shape: tuple[int, ...] | None = None
+    """A shape of which an op makes work for several threads, which is compared too.
+
+    By default the largest of `shapes` with more in its first dimension, LARGE elements at least.
+    """
     refused_dtypes: tuple[str, ...] = ("int64",)
     """If every floating-point argument has one of these dtypes, the function must raise an error."""
     strided: bool = True
@@ -272,6 +282,22 @@ class Case:
         """Creates the inputs of a size, for a loaded op."""
         own = replace(place, shape=self.shape(place.size))
         return Prepared(self, own, loaded, self.inputs(own))
+
+    def many(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the shapes of which an op makes work for several threads: the least that is timed, and a large one.
+
+        Empty if no shape of the case has an element.
+        """
+        timed = self.shape(self.sizes[0]) if self.sizes else ()
+        found = [timed] if timed else []
+        largest = max(self.shapes, key=math.prod, default=())
+        if self.large_shape is not None:
+            found.append(self.large_shape)
+        elif not timed or math.prod(timed) < LARGE:
+            rest = math.prod(largest[1:])
+            if largest and rest:
+                found.append((max(largest[0], -(-LARGE // rest)), *largest[1:]))
+        return tuple(found)
 
     @property
     def measured_dtypes(self) -> tuple[str, ...]:

@@ -181,7 +181,9 @@ class OpContract(Contract):
             arguments = tried.arguments()
             before = cloned(arguments)
             tried.results(arguments)
-            changed = set(values.changed_positions(tried.function))
+            changed = {*values.changed_positions(tried.function), *tried.case.changed}
+            if not values.schema_arguments(tried.function):
+                changed |= values.output_positions(tried.case, tried.function)
             for position, (argument, old) in enumerate(zip(arguments, before, strict=True)):
                 if position not in changed:
                     is_same = all(map(same, tensors_of(argument), tensors_of(old)))
@@ -274,6 +276,7 @@ class OpContract(Contract):
 
     def test_any_number_of_threads_gives_the_same_bytes(self) -> None:
         for tried in self._promising(Promise.THREADS, larger=True):
+            tried.compare(tried.arguments(), "")
             first = tried.results(tried.arguments())
             for number in THREADS:
                 with _threads(number):
@@ -428,7 +431,7 @@ class OpContract(Contract):
                 yield self._tried(case, function, max(case.shapes, key=_elements), dtype)
 
     def _promising(self, promise: Promise, every: bool = False, larger: bool = False) -> Iterator[Tried]:
-        """Yields the cases that promise it: with the largest shape, with every one, or with the least that is timed."""
+        """Yields the cases that promise it: with the largest shape, with every one, or with larger ones too."""
         found = [(case, function) for case, function in self._with_references() if promise in case.promises]
         if not found:
             skip(f"no case promises {promise}")
@@ -437,8 +440,8 @@ class OpContract(Contract):
             return
         for tried in self._of_each(found):
             yield tried
-            if larger and tried.case.sizes:
-                yield tried._replace(shape=tried.case.shape(tried.case.sizes[0]))
+            for shape in tried.case.many() if larger else ():
+                yield tried._replace(shape=shape)
 
     def _same(self, tried: Tried, first: Sequence[Tensor], other: Sequence[Tensor], what: str) -> None:
         for number, (one, two) in enumerate(zip(first, other, strict=True)):

@@ -11,6 +11,7 @@ from support.contracts import wrong_ops
 from opforge.ops import reference
 from opforge.ops.cases import ORDINARY, Case, Promise
 from opforge.testing import OpContract
+from opforge.testing.tensors import mapped
 
 
 def op_of(function, fake=torch.empty_like):
@@ -163,6 +164,72 @@ DEFECTS = [
 @pytest.mark.parametrize(("function", "test", "text"), DEFECTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_each_defect_is_found_by_its_test_with_a_reason(function, test, text):
     assert text in failure(function, test)
+
+
+def test_what_threads_compute_of_a_large_shape_is_compared():
+    """Of the largest of `shapes` an op makes no work for a second thread."""
+
+    def in_parts(x):
+        return x * (1.5 if x.numel() >= 1 << 16 and torch.get_num_threads() > 1 else 1)
+
+    test = "any_number_of_threads_gives_the_same_bytes"
+    case = plain_case(in_parts, lambda x: x, shapes=((3, 30),))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert "for shape (4370, 30) and float32: with 2 threads a call returns other bytes" in reason_of(case, test)
+        torch.set_num_threads(2)
+        assert "elements differ" in reason_of(case, test)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shapes"),
+    [
+        ({"shapes": ((0,), (7,))}, ((1 << 17,),)),
+        ({"shapes": ((3, 0),)}, ()),
+        ({"shapes": ()}, ()),
+        ({"shapes": ((3,),), "large_shape": (9, 9)}, ((9, 9),)),
+        ({"sizes": (1 << 18,)}, ((1 << 18,),)),
+        ({"shapes": ((3, 1 << 10),), "sizes": (1 << 10,)}, ((1 << 10,), (1 << 7, 1 << 10))),
+    ],
+)
+def test_the_large_shapes_of_a_case(fields, shapes):
+    assert plain_case(copied, copied, **fields).many() == shapes
+
+
+def test_what_a_function_of_python_changes_is_said_by_its_case():
+    def in_place(x):
+        return x.mul_(2)
+
+    test = "arguments_that_the_schema_does_not_mark_are_left_alone"
+    assert "changed argument 0" in reason_of(plain_case(in_place, lambda x: x * 2), test)
+    assert reason_of(plain_case(in_place, lambda x: x * 2, changed=(0,)), test) == ""
+
+
+def test_ops_without_a_schema_of_their_own_get_the_callers_memory():
+    """In copies neither an address nor a write outside would show."""
+    from opforge.ops.cases.inference_core import INFERENCE
+    from opforge.ops.cases.optimizers import FUSED_LAMB
+    from opforge.ops.cases.quantizer import QUANTIZER
+    from opforge.testing.ops import Tried
+    from opforge.testing.tensors import surrounded, tensors_of
+
+    seen = []
+
+    class Recorder:
+        def __getattr__(self, name):
+            return lambda *arguments, **_keywords: seen.append(arguments) or arguments[0]
+
+    split = [case for case in QUANTIZER if "4 bits" in case.name and not isinstance(case.function, str)]
+    assert len(split) == 2
+    for case in (FUSED_LAMB[0], INFERENCE[1], *split):
+        tried = Tried(case, case.bound(Recorder()), case.shapes[-1], "float32", "cpu")
+        arguments = mapped(tried.arguments(), lambda tensor: surrounded(tensor)[0])
+        tried.results(arguments)
+        wanted = {tensor.data_ptr() for tensor in tensors_of(arguments)}
+        assert wanted <= {tensor.data_ptr() for tensor in tensors_of(seen.pop())}, case.name
 
 
 class WithSchema:
