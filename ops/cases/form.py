@@ -6,6 +6,7 @@ The bench, the tuning, the check and the contract of ops read it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ ANY = "any"
 """What an op counts that is the same for all dtypes is tuned for this dtype."""
 LARGE = 1 << 17
 """Elements of a large shape. An op makes work for another thread of 16,384 elements, or of 64 KiB."""
+DTYPE = "b?float(16|32|64)|float(8|4)_[a-z0-9_]+|complex(32|64|128)|u?int(8|16|32|64)|bool"
+"""Pattern of the names of torch's dtypes: a case is made without torch."""
 TIME = "us"
 """The unit of cases for which only the time of a call counts."""
 
@@ -144,6 +147,62 @@ def _flat(size: int) -> tuple[int, ...]:
     return (size,)
 
 
+def _all(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns whether a value is a tuple of such values."""
+    return lambda value: isinstance(value, (tuple, list)) and all(map(is_right, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(DTYPE, value) is not None
+
+
+def _is_tolerance(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_dtype, value)) and all(isinstance(own, (int, float)) and own >= 0 for own in value.values())
+    return value is None or callable(value) or (isinstance(value, (int, float)) and value >= 0)
+
+
+def _is_batch(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(map(_is_number, value)):
+        return False
+    dimensions = [own for own in value.values() if own is not None]
+    return all(map(_is_number, dimensions)) and bool(dimensions) == bool(value)
+
+
+def _is_tuned(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        (dtype == ANY or _is_dtype(dtype)) and _SIZES(sizes) for dtype, sizes in value.items()
+    )
+
+
+_SIZES = _all(_is_number)
+_TEXTS = _all(lambda value: isinstance(value, str))
+FORMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("dtypes", _all(_is_dtype), "a tuple of torch's dtypes by name: ('float32', 'bfloat16')"),
+    ("timed_dtypes", _all(_is_dtype), "a tuple of torch's dtypes by name: ('float32',)"),
+    ("refused_dtypes", _all(_is_dtype), "a tuple of torch's dtypes by name: ('int64',)"),
+    ("shapes", _all(_SIZES), "a tuple of shapes: ((1,), (3, 5))"),
+    ("large_shape", lambda value: value is None or _SIZES(value), "a shape, or None: (64, 4096)"),
+    ("tolerance", _is_tolerance, "a number, numbers by torch's dtypes, a function, or None: {'bfloat16': 1e-2}"),
+    ("outputs", _all(lambda value: isinstance(value, str) or _is_number(value)), "a tuple of arguments: ('out',)"),
+    ("changed", _SIZES, "a tuple of positions of arguments: (0,)"),
+    ("opcheck", _TEXTS, "a tuple of tests of torch.library.opcheck"),
+    ("promises", _all(lambda value: value in tuple(Promise)), "a tuple of Promise: (*ORDINARY, Promise.BATCH)"),
+    ("batch", _is_batch, "positions of arguments with the dimensions of their rows, one at least: {0: 0, 1: None}"),
+    ("sizes", lambda value: _SIZES(value) and sorted(value) == [*value], "a tuple in ascending order: (1024, 4096)"),
+    ("quick", lambda value: value is None or _SIZES(value), "a tuple of sizes, or None: (4096,)"),
+    ("baseline", _TEXTS, "a tuple of rivals: ('copy',)"),
+    ("devices", _TEXTS, "a tuple of devices: ('cpu', 'cuda')"),
+    ("unit", lambda value: value in (*UNITS, TIME), f"one of {', '.join((*UNITS, TIME))}"),
+    ("tuned", _is_tuned, "sizes by torch's dtypes, or by 'any': {'float32': (4096,)}"),
+)
+"""Field of a case, whether its value has the right form, what that is."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One function of an op: its inputs, what is right, what it promises, and what is timed.
@@ -215,7 +274,7 @@ class Case:
     None: the argument is the number of rows. What the function returns has its rows in the first dimension.
     """
     accuracy: float = 2.0
-    """How many times eager's error the function's may be, in units of the op's conditioning: see docs/testing.md."""
+    """How many times eager's error the function's may be, in units of the op's conditioning: see docs/cases.md."""
     checks: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
     """What no reference says. Behaviour -> function of the loaded op and the device; raises AssertionError."""
 
@@ -255,7 +314,11 @@ class Case:
     """The kernel that is tuned, of a Triton op."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a case that contradicts itself."""
+        """Raises ValueError for a field with a value of another form, and for a case that contradicts itself."""
+        for name, is_right, expected in FORMS:
+            value = getattr(self, name)
+            if not is_right(value):
+                raise ValueError(f"the case {self.name!r} has {name}={value!r}: expected {expected}")
         if (Promise.BATCH in self.promises) != bool(self.batch):
             raise ValueError(f"the case {self.name!r} promises BATCH or has `batch`, expected both or none")
         unknown = [name for name in self.baseline if name not in self.rivals]
@@ -272,7 +335,12 @@ class Case:
         return {OURS: self.ours or call_of, **self.rivals}
 
     def bound(self, loaded: Any) -> Callable[..., Any]:
-        """Returns the function of a loaded op."""
+        """Returns the function of a loaded op. Raises ValueError for a name without an op, which only a builder loads."""
+        if loaded is None and isinstance(self.function, str):
+            raise ValueError(
+                f"the case {self.name!r} names the function {self.function!r} of an op, and no op was loaded: expected"
+                " the op's builder, which names the case: MODULE:Builder, instead of the case itself"
+            )
         found: Callable[..., Any] = (
             getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
         )

@@ -354,6 +354,11 @@ def test_a_gradient_of_zeros_is_found_where_the_slopes_sum_up_to_zero():
     assert "the gradient of tensor 0: 24 of 24" in reason_of(case, "gradients_agree_with_float64")
 
 
+def test_dtypes_that_no_case_refuses_are_not_tried():
+    skipped = contract_of(plain_case(lambda x: x * 1, lambda x: x)).check()
+    assert skipped["test_other_dtypes_are_refused"] == "no case has `refused_dtypes`"
+
+
 def test_a_row_that_depends_on_its_batch_is_found():
     test = "a_row_has_the_same_bytes_in_any_batch"
     reason = failure(wrong_ops.by_rows, test, batch={0: 0}, promises=(Promise.BATCH,))
