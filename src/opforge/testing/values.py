@@ -136,11 +136,12 @@ def _difference(case: Case, result: Tensor, exact: Tensor, allowed: Tensor | Non
         return number if bool(far.any()) else ""
     if allowed is None:
         return difference(result, exact, *bounds(case, result.dtype, exact))
-    units = units_of(result.dtype) * torch.finfo(result.dtype).eps
+    info = torch.finfo(result.dtype)
+    units, least = units_of(result.dtype) * info.eps, info.smallest_normal * info.eps
     if result.shape != exact.shape:
         return difference(result, exact, 0.0, 0.0)
     # One tensor of errors: as an absolute tolerance, of what is scaled to it.
-    scale = allowed.to(result.device) + units * exact.abs()
+    scale = allowed.to(result.device) + units * exact.abs() + least
     off = (result.double() - exact).abs() / scale.clamp_min(torch.finfo(torch.float64).tiny)
     far = ~(off <= 1) & ~(result.isnan() & exact.isnan())
     if not bool(far.any()):

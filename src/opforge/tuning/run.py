@@ -186,7 +186,8 @@ def _call(inputs: Prepared, config: Config) -> Call:
 def wrong(inputs: Prepared) -> str:
     """Returns how the results of the config that is set differ from the reference's. Empty if they agree.
 
-    New memory and outputs hold NaN before: what a config does not write is not what another one has left there. A case without a reference compares its results itself, when it prepares its call.
+    New memory and outputs hold NaN before: what a config does not write is not what another one has left there.
+    A case without a reference compares its results itself, when it prepares its call.
     """
     case = inputs.case
     if case.reference is None:

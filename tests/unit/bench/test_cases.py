@@ -168,6 +168,6 @@ def test_a_case_that_names_a_function_needs_the_ops_builder():
     with pytest.raises(ValueError) as error:
         Case("x", lambda place: (), "squared_relu").bound(None)
     assert str(error.value) == (
-        "the case 'x' names the function 'squared_relu' of an op, and no op was loaded: expected the op's builder, which"
-        " names the case: MODULE:Builder, instead of the case itself"
+        "the case 'x' names the function 'squared_relu' of an op, and no op was loaded: expected the op's builder,"
+        " which names the case: MODULE:Builder, instead of the case itself"
     )
