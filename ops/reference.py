@@ -18,6 +18,11 @@ def corrections(step: int, beta1: float, beta2: float, enabled: bool) -> tuple[f
     return (1.0 - beta1**step, 1.0 - beta2**step) if enabled else (1.0, 1.0)
 
 
+def average(exp_avg: Tensor, grad: Tensor, beta: float) -> Tensor:
+    """Returns beta * exp_avg + (1 - beta) * grad, as torch.lerp and torch.optim do: an infinite average becomes NaN."""
+    return torch.lerp(exp_avg, grad.to(exp_avg.dtype), 1.0 - beta)
+
+
 def adam(
     param: Tensor,
     grad: Tensor,
@@ -43,7 +48,7 @@ def adam(
         param = param * (1.0 - lr * weight_decay)
     elif weight_decay != 0.0:
         grad = grad + weight_decay * param
-    exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
+    exp_avg = average(exp_avg, grad, beta1)
     exp_avg_sq = beta2 * exp_avg_sq + (1.0 - beta2) * grad * grad
     correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
     denominator = exp_avg_sq.sqrt() / math.sqrt(correction2) + eps
@@ -114,10 +119,10 @@ def lion(
     An element whose direction is NaN becomes NaN.
     """
     grad = -grad if maximize else grad
-    direction = beta1 * exp_avg + (1.0 - beta1) * grad
+    direction = average(exp_avg, grad, beta1)
     sign = torch.where(direction.isnan(), direction, direction.sign())
     param = param * (1.0 - lr * weight_decay) - lr * sign
-    return param, beta2 * exp_avg + (1.0 - beta2) * grad
+    return param, average(exp_avg, grad, beta2)
 
 
 def lamb(
@@ -145,7 +150,7 @@ def lamb(
     moments, and the ratio of norms is clamped to [min_coeff, max_coeff].
     """
     grad = (-grad if maximize else grad) / scale
-    exp_avg = beta1 * exp_avg + (1.0 - beta1) * grad
+    exp_avg = average(exp_avg, grad, beta1)
     exp_avg_sq = beta2 * exp_avg_sq + (1.0 - beta2) * grad * grad
     root = (exp_avg_sq + eps).sqrt() if eps_inside_sqrt else exp_avg_sq.sqrt() + eps
     direction = exp_avg / root + weight_decay * param

@@ -5,6 +5,8 @@ The bench, the tuning, the check and the contract of ops read it.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,6 +21,10 @@ UNITS = {"GB/s": 1e9, "1000/s": 1e3}
 """Unit of a rate -> how many of what `Case.amount` returns it counts. The other unit is TIME."""
 ANY = "any"
 """What an op counts that is the same for all dtypes is tuned for this dtype."""
+LARGE = 1 << 17
+"""Elements of a large shape. An op makes work for another thread of 16,384 elements, or of 64 KiB."""
+DTYPE = "b?float(16|32|64)|float(8|4)_[a-z0-9_]+|complex(32|64|128)|u?int(8|16|32|64)|bool"
+"""Pattern of the names of torch's dtypes: a case is made without torch."""
 TIME = "us"
 """The unit of cases for which only the time of a call counts."""
 
@@ -62,7 +68,7 @@ class Promise(StrEnum):
     NAN = "NaN"
     """A NaN in an input reaches exactly what it reaches in the reference."""
     INFINITIES = "infinities"
-    """NaN, infinities and zeros in all combinations have the reference's result."""
+    """NaN, infinities and zeros among ordinary numbers have the reference's result."""
     PAYLOADS = "NaN payloads"
     """A NaN has the bits that the reference gives it, which works on integers here: those of a copy."""
     ACCURACY = "accuracy"
@@ -141,6 +147,62 @@ def _flat(size: int) -> tuple[int, ...]:
     return (size,)
 
 
+def _all(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns whether a value is a tuple of such values."""
+    return lambda value: isinstance(value, (tuple, list)) and all(map(is_right, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(DTYPE, value) is not None
+
+
+def _is_tolerance(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_dtype, value)) and all(isinstance(own, (int, float)) and own >= 0 for own in value.values())
+    return value is None or callable(value) or (isinstance(value, (int, float)) and value >= 0)
+
+
+def _is_batch(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(map(_is_number, value)):
+        return False
+    dimensions = [own for own in value.values() if own is not None]
+    return all(map(_is_number, dimensions)) and bool(dimensions) == bool(value)
+
+
+def _is_tuned(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        (dtype == ANY or _is_dtype(dtype)) and _SIZES(sizes) for dtype, sizes in value.items()
+    )
+
+
+_SIZES = _all(_is_number)
+_TEXTS = _all(lambda value: isinstance(value, str))
+FORMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("dtypes", _all(_is_dtype), "a tuple of torch's dtypes by name: ('float32', 'bfloat16')"),
+    ("timed_dtypes", _all(_is_dtype), "a tuple of torch's dtypes by name: ('float32',)"),
+    ("refused_dtypes", _all(_is_dtype), "a tuple of torch's dtypes by name: ('int64',)"),
+    ("shapes", _all(_SIZES), "a tuple of shapes: ((1,), (3, 5))"),
+    ("large_shape", lambda value: value is None or _SIZES(value), "a shape, or None: (64, 4096)"),
+    ("tolerance", _is_tolerance, "a number, numbers by torch's dtypes, a function, or None: {'bfloat16': 1e-2}"),
+    ("outputs", _all(lambda value: isinstance(value, str) or _is_number(value)), "a tuple of arguments: ('out',)"),
+    ("changed", _SIZES, "a tuple of positions of arguments: (0,)"),
+    ("opcheck", _TEXTS, "a tuple of tests of torch.library.opcheck"),
+    ("promises", _all(lambda value: value in tuple(Promise)), "a tuple of Promise: (*ORDINARY, Promise.BATCH)"),
+    ("batch", _is_batch, "positions of arguments with the dimensions of their rows, one at least: {0: 0, 1: None}"),
+    ("sizes", lambda value: _SIZES(value) and sorted(value) == [*value], "a tuple in ascending order: (1024, 4096)"),
+    ("quick", lambda value: value is None or _SIZES(value), "a tuple of sizes, or None: (4096,)"),
+    ("baseline", _TEXTS, "a tuple of rivals: ('copy',)"),
+    ("devices", _TEXTS, "a tuple of devices: ('cpu', 'cuda')"),
+    ("unit", lambda value: value in (*UNITS, TIME), f"one of {', '.join((*UNITS, TIME))}"),
+    ("tuned", _is_tuned, "sizes by torch's dtypes, or by 'any': {'float32': (4096,)}"),
+)
+"""Field of a case, whether its value has the right form, what that is."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One function of an op: its inputs, what is right, what it promises, and what is timed.
@@ -169,16 +231,25 @@ class Case:
     """Names of torch's dtypes that the inputs are made for."""
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (7,), (3, 5), (2, 1, 9), (1025,))
     """What the inputs are made for: by default empty, single, odd, and more than one block."""
-    tolerance: float | Mapping[str, float] | Callable[..., Any] = 0.0
-    """The error that is allowed beside four units in the last place of the result's dtype.
+    tolerance: float | Mapping[str, float] | Callable[..., Any] | None = None
+    """The error that is allowed. 0: the results are exact, as those of a copy.
 
-    A number, relative to the exact value and absolute; numbers by the names of dtypes; or a function that gets what the
-    reference gets, and returns the absolute errors that are allowed for each result, element by element.
+    None: four units in the last place of the result's dtype, one in dtypes of 16 bits, relative to the exact value; and
+    a quarter of that relative to the largest one. A number, which is relative to the exact value, and to the largest
+    one or 1, whichever is less; numbers by the names of dtypes; or a function that gets what the reference gets, and
+    returns the absolute errors that are allowed for each result, element by element: all beside the units above.
     """
     integers: int = 0
     """How far an integer may be from the reference's: 1 where a rounding decides between two codes."""
-    outputs: tuple[str, ...] = ()
-    """Names of arguments that the function only writes. They hold NaN before each call."""
+    outputs: tuple[str | int, ...] = ()
+    """Arguments that the function only writes: names of its schema, or positions. They hold NaN before each call."""
+    changed: tuple[int, ...] = ()
+    """Positions of arguments that the function changes though no schema says so. It must return what is compared."""
+    large_shape: tuple[int, ...] | None = None
+    """A shape of which an op makes work for several threads, which is compared too.
+
+    By default the largest of `shapes` with more in its first dimension, LARGE elements at least.
+    """
     refused_dtypes: tuple[str, ...] = ("int64",)
     """If every floating-point argument has one of these dtypes, the function must raise an error."""
     strided: bool = True
@@ -203,7 +274,7 @@ class Case:
     None: the argument is the number of rows. What the function returns has its rows in the first dimension.
     """
     accuracy: float = 2.0
-    """How many times eager's error the function's may be, in units of the op's conditioning: see docs/testing.md."""
+    """How many times eager's error the function's may be, in units of the op's conditioning: see docs/cases.md."""
     checks: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
     """What no reference says. Behaviour -> function of the loaded op and the device; raises AssertionError."""
 
@@ -243,7 +314,11 @@ class Case:
     """The kernel that is tuned, of a Triton op."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a case that contradicts itself."""
+        """Raises ValueError for a field with a value of another form, and for a case that contradicts itself."""
+        for name, is_right, expected in FORMS:
+            value = getattr(self, name)
+            if not is_right(value):
+                raise ValueError(f"the case {self.name!r} has {name}={value!r}: expected {expected}")
         if (Promise.BATCH in self.promises) != bool(self.batch):
             raise ValueError(f"the case {self.name!r} promises BATCH or has `batch`, expected both or none")
         unknown = [name for name in self.baseline if name not in self.rivals]
@@ -260,7 +335,12 @@ class Case:
         return {OURS: self.ours or call_of, **self.rivals}
 
     def bound(self, loaded: Any) -> Callable[..., Any]:
-        """Returns the function of a loaded op."""
+        """Returns the function of a loaded op. Raises ValueError for a name without an op, which only a builder loads."""
+        if loaded is None and isinstance(self.function, str):
+            raise ValueError(
+                f"the case {self.name!r} names the function {self.function!r} of an op, and no op was loaded: expected"
+                " the op's builder, which names the case: MODULE:Builder, instead of the case itself"
+            )
         found: Callable[..., Any] = (
             getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
         )
@@ -270,6 +350,22 @@ class Case:
         """Creates the inputs of a size, for a loaded op."""
         own = replace(place, shape=self.shape(place.size))
         return Prepared(self, own, loaded, self.inputs(own))
+
+    def many(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the shapes of which an op makes work for several threads: the least that is timed, and a large one.
+
+        Empty if no shape of the case has an element.
+        """
+        timed = self.shape(self.sizes[0]) if self.sizes else ()
+        found = [timed] if timed else []
+        largest = max(self.shapes, key=math.prod, default=())
+        if self.large_shape is not None:
+            found.append(self.large_shape)
+        elif not timed or math.prod(timed) < LARGE:
+            rest = math.prod(largest[1:])
+            if largest and rest:
+                found.append((max(largest[0], -(-LARGE // rest)), *largest[1:]))
+        return tuple(found)
 
     @property
     def measured_dtypes(self) -> tuple[str, ...]:

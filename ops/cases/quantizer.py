@@ -100,7 +100,6 @@ def _with_split_codes(function: str, loaded: Any) -> Callable[..., Any]:
     """Returns a function of the op which writes codes of 4 bits, that returns them one in each byte, and the scales."""
 
     def call(codes: Tensor, params: Tensor, *rest: Any) -> Any:
-        codes, params = codes.clone(), params.clone()
         getattr(loaded, function)(codes, params, *rest)
         return _split(codes, 4), params
 
@@ -158,13 +157,14 @@ def _case(
     **others: Any,
 ) -> Case:
     """Returns a case. `operators` is a function for the rivals, with the first and last argument that it gets."""
-    splits = bits == 4 and function != "dequantize_"
+    writes_codes = function != "dequantize_"
     return Case(
         f"{name}, {bits} bits",
         partial(inputs, bits),
-        partial(_with_split_codes, function) if splits else function,
+        partial(_with_split_codes, function) if writes_codes and bits == 4 else function,
         reference=reference,
         shapes=SHAPES,
+        outputs=(0, 1) if writes_codes else (0,),
         strided=False,
         shape=lambda size: (size // GROUP, GROUP),
         ours=partial(_ours, function),
@@ -204,7 +204,6 @@ def _both_ways(bits: int) -> tuple[Case, ...]:
             _to_dequantize,
             _dequantized,
             back,
-            outputs=("out",),
             refused_dtypes=(),
             **{**timed, "promises": (*PROMISES, Promise.ACCURACY), "tuned": {}},
         ),

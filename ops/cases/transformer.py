@@ -207,11 +207,14 @@ BIAS_GELU_GRADIENT = Case(
     reference=_slope,
     dtypes=("float32", "bfloat16", "float16"),
     shapes=((0, 8), (1, 1), (3, 15), (2, 3, 17), (2, 1025)),
-    tolerance={"float32": 2e-6, "bfloat16": 0.125, "float16": 0.016},  # 1 - sigmoid cancels
+    tolerance={"float32": 2e-6},  # 1 - sigmoid cancels
     strided=False,
     promises=(Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.NAN, Promise.BATCH),
     batch={0: 0, 1: 0},
 )
-"""The slope at infinity is a limit, and far from 0 it is less than the least number: neither is promised."""
+"""The slope at infinity is a limit, and far from 0 it is less than the least number: neither is promised.
+
+ACCURACY is not either: relative to such a slope each error is large.
+"""
 TRANSFORMER = (*TRANSFORMER, BIAS_GELU_GRADIENT)
 STOCHASTIC_TRANSFORMER = (TRANSFORMER[0], *TRANSFORMER[2:])

@@ -27,8 +27,8 @@ from .output import emit_json
 def command(path: str, kind: str, build_system: str, as_json: bool) -> None:
     """Create a project of an op, or of an accelerator.
 
-    NAME is the new folder, and its last part the name of the package. The project has an op that works, its tests
-    against a float64 reference, a benchmark, a wheel that holds the built op, a kernel package, and the file of a
+    NAME is the new folder, and its last part the name of the package. The project has an op that works, its case, which
+    is what tests, check, bench and tune read, a wheel that holds the built op, a kernel package, and the file of a
     public forge that builds the wheels. Nothing that exists is changed.
 
     \b

@@ -18,6 +18,8 @@ PAYLOADS = {
     torch.float16: (torch.int16, 0x7E00, 1 << 9),
 }
 """Dtype -> integers of its size, the bits of its first quiet NaN, and how many quiet ones follow."""
+SHARE_OF_SPECIAL = 0.25
+"""The share of special values among the elements that may be special: most results remain finite."""
 MARGIN = 16
 """Elements before and after a tensor that `surrounded` places in a larger one."""
 
@@ -92,40 +94,62 @@ def filled(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.full(shape, value, dtype=like.dtype, device=like.device)
 
 
-def with_special_values(value: Any) -> Any:
-    """Returns arguments whose floating-point tensors hold NaN, infinities and zeros, in all combinations."""
-    return _with_cycles(value, SPECIAL)
+def with_special_values(value: Any, seed: int) -> Any:
+    """Returns arguments in whose floating-point tensors some elements are NaN, infinities, zeros or 1.
 
-
-def _with_cycles(value: Any, cycle: tuple[float, ...]) -> Any:
-    numbers = iter(range(1_000_000))
+    Each tensor's are drawn by themselves. One row in three has none, and one in three has one infinity and nothing
+    else: of a row with a NaN, a norm says nothing. A tensor of one dimension has them anywhere. A tensor without
+    negative values, such as an average of squares, gets no negative ones.
+    """
+    random = torch.Generator().manual_seed(seed)
 
     def change(tensor: Tensor) -> Tensor:
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() or not tensor.numel():
             return tensor.clone()
-        # The n-th tensor repeats each value len(cycle)**n times, so all combinations appear in a long enough tensor.
-        run = len(cycle) ** next(numbers)
-        values = torch.tensor(cycle, dtype=tensor.dtype, device=tensor.device)
-        positions = torch.arange(tensor.numel(), device=tensor.device) // run % len(cycle)
-        return values[positions].view(tensor.shape)
+        drawn = _drawn(tensor.shape, SPECIAL, random)
+        chosen = torch.rand(tensor.shape, generator=random) < SHARE_OF_SPECIAL
+        if tensor.dim() > 1:
+            rows, width = tensor.numel() // tensor.shape[-1], tensor.shape[-1]
+            kinds = (torch.arange(rows) + int(torch.randint(3, (), generator=random))) % 3
+            kinds = kinds.view(*tensor.shape[:-1], 1)
+            place = torch.randint(width, kinds.shape, generator=random)
+            is_single = (kinds == 1) & (torch.arange(width) == place)
+            chosen = chosen & (kinds == 2) | is_single
+            drawn = torch.where(is_single, _drawn(kinds.shape, (math.inf, -math.inf), random), drawn)
+        drawn = drawn.to(tensor)
+        return torch.where(chosen.to(tensor.device), drawn if bool((tensor < 0).any()) else drawn.abs(), tensor)
 
     return mapped(value, change)
 
 
 def with_zeros(value: Any) -> Any:
-    """Returns arguments whose floating-point tensors hold zeros of both signs, 1 and -1, in all combinations."""
-    return _with_cycles(value, (0.0, -0.0, 1.0, -1.0))
+    """Returns arguments whose floating-point tensors hold zeros of both signs, 1 and -1, each drawn by itself."""
+    random = torch.Generator().manual_seed(0)
+
+    def change(tensor: Tensor) -> Tensor:
+        drawn = _drawn(tensor.shape, (0.0, -0.0, 1.0, -1.0), random)
+        return drawn.to(tensor) if tensor.is_floating_point() else tensor.clone()
+
+    return mapped(value, change)
 
 
-def with_nan(value: Any, number: int) -> Any:
-    """Returns arguments of which one floating-point tensor, by its number, has a NaN in its middle."""
+def _drawn(shape: tuple[int, ...], values: tuple[float, ...], random: torch.Generator) -> Tensor:
+    return torch.tensor(values)[torch.randint(len(values), shape, generator=random)]
+
+
+def with_one(value: Any, number: int, special: float) -> Any:
+    """Returns arguments of which one floating-point tensor, by its number, has this value in its middle.
+
+    A tensor without negative values gets its absolute value.
+    """
     numbers = iter(range(1_000_000))
 
     def change(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point() or next(numbers) != number or not tensor.numel():
             return tensor
+        own = special if bool((tensor < 0).any()) else abs(special)
         tensor = tensor.clone()
-        tensor.view(-1)[tensor.numel() // 2] = math.nan
+        tensor.view(-1)[tensor.numel() // 2] = own
         return tensor
 
     return mapped(value, change)

@@ -12,8 +12,12 @@ from opforge.ops.cases.form import Case, Place
 
 from .tensors import converted, difference, filled, mapped, tensors_of
 
-UNITS_IN_THE_LAST_PLACE = 4
-"""The error that each result may have, in units of its dtype, whatever its case says."""
+UNITS_IN_THE_LAST_PLACE = 4.0
+"""The error that each result may have, relative to its value, in units of its dtype, unless its case wants it exact."""
+UNITS_OF_16_BITS = 1.0
+"""The same for dtypes of 16 bits, whose ops compute in float32 and round once."""
+SHARE_OF_LARGEST = 0.25
+"""The share of it that each result may have relative to the largest expected value: where a sum cancels."""
 PERTURBATIONS = 3
 """How often the inputs are changed by their rounding error, to see how far that changes the results."""
 
@@ -42,29 +46,58 @@ def changed_positions(function: Callable[..., Any]) -> list[int]:
     return [number for number, argument in arguments if argument.alias_info and argument.alias_info.is_write]
 
 
+def output_positions(case: Case, function: Callable[..., Any]) -> frozenset[int]:
+    """Returns the positions of the arguments that a function only writes, by the case's `outputs`.
+
+    Raises ValueError for a name that its schema does not have.
+    """
+    names = [argument.name for argument in schema_arguments(function)]
+    wrong = [output for output in case.outputs if isinstance(output, str) and output not in names]
+    if wrong:
+        expected = f"expected names of its schema: {', '.join(names)}" if names else "it has no schema: give positions"
+        raise ValueError(f"the case {case.name!r} has {wrong[0]!r} in `outputs`; {expected}")
+    return frozenset(names.index(output) if isinstance(output, str) else output for output in case.outputs)
+
+
+def with_poisoned_outputs(case: Case, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns arguments of which those that the function only writes hold NaN, or the largest integer."""
+    poisoned = list(arguments)
+    for position in output_positions(case, function):
+        poisoned[position] = mapped(poisoned[position], lambda tensor: filled(tuple(tensor.shape), tensor))
+    return tuple(poisoned)
+
+
 def make_arguments(
     case: Case, function: Callable[..., Any], shape: tuple[int, ...], dtype: str, device: str
 ) -> tuple[Any, ...]:
     """Returns arguments of a case for a shape; those that the function only writes hold NaN."""
     place = Place(torch.Size(shape).numel(), dtype, device, shape=shape)
-    arguments = list(mapped(case.inputs(place), lambda tensor: tensor.to(device)))
-    for position, argument in enumerate(schema_arguments(function) if case.outputs else ()):
-        if argument.name in case.outputs:
-            arguments[position] = mapped(arguments[position], lambda tensor: filled(tuple(tensor.shape), tensor))
-    return tuple(arguments)
+    arguments = tuple(mapped(case.inputs(place), lambda tensor: tensor.to(device)))
+    return with_poisoned_outputs(case, function, arguments)
 
 
 def results(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Tensor]:
-    """Calls a function. Returns what it returns, then the arguments that it changes."""
-    returned = function(*arguments, **keywords)
+    """Calls a function. Returns what it returns, numbers as tensors too, then the arguments that it changes."""
+    returned = with_numbers(function(*arguments, **keywords))
     return [*tensors_of(returned), *tensors_of([arguments[position] for position in changed_positions(function)])]
+
+
+def with_numbers(value: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """Returns a result in which each number is a tensor, a float one of this dtype."""
+    if isinstance(value, (bool, int, float, complex)):
+        return torch.tensor(value, dtype=dtype if isinstance(value, float) else None)
+    if isinstance(value, (list, tuple)):
+        return [with_numbers(part, dtype) for part in value]
+    if isinstance(value, Mapping):
+        return {name: with_numbers(part, dtype) for name, part in value.items()}
+    return value
 
 
 def expected(case: Case, arguments: tuple[Any, ...], dtype: torch.dtype | None = torch.float64) -> list[Tensor]:
     """Returns the results of a case's reference, which computes in a dtype; None for that of the arguments."""
     assert case.reference is not None
     own = converted(arguments, dtype) if dtype else mapped(arguments, lambda tensor: tensor.detach().clone())
-    return tensors_of(case.reference(*own, **case.keywords))
+    return tensors_of(with_numbers(case.reference(*own, **case.keywords), dtype or torch.float32))
 
 
 def problem(case: Case, actual: Sequence[Tensor], arguments: tuple[Any, ...]) -> str:
@@ -74,6 +107,11 @@ def problem(case: Case, actual: Sequence[Tensor], arguments: tuple[Any, ...]) ->
         return (
             f"there are {len(actual)} results, and {len(exact)} of the reference: it returns what the op returns, then"
             " the new value of each argument that the schema marks as (a!)"
+        )
+    if not exact:
+        return (
+            "there is no result, neither of the function nor of the reference, so nothing is compared: return tensors"
+            " or numbers, or leave `reference` out"
         )
     allowed = _allowed(case, arguments, len(exact))
     for number, (result, value, error) in enumerate(zip(actual, exact, allowed, strict=True)):
@@ -96,14 +134,14 @@ def _difference(case: Case, result: Tensor, exact: Tensor, allowed: Tensor | Non
         far = (result.double() - exact.double()).abs() > case.integers
         number = f"{int(far.sum())} of {far.numel()} integers differ by more than {case.integers}"
         return number if bool(far.any()) else ""
-    units = UNITS_IN_THE_LAST_PLACE * torch.finfo(result.dtype).eps
     if allowed is None:
-        tolerance = max(units, tolerance_of(case, result.dtype))
-        return difference(result, exact, tolerance, tolerance)
+        return difference(result, exact, *bounds(case, result.dtype, exact))
+    info = torch.finfo(result.dtype)
+    units, least = units_of(result.dtype) * info.eps, info.smallest_normal * info.eps
     if result.shape != exact.shape:
         return difference(result, exact, 0.0, 0.0)
     # One tensor of errors: as an absolute tolerance, of what is scaled to it.
-    scale = allowed.to(result.device) + units * exact.abs()
+    scale = allowed.to(result.device) + units * exact.abs() + least
     off = (result.double() - exact).abs() / scale.clamp_min(torch.finfo(torch.float64).tiny)
     far = ~(off <= 1) & ~(result.isnan() & exact.isnan())
     if not bool(far.any()):
@@ -113,11 +151,34 @@ def _difference(case: Case, result: Tensor, exact: Tensor, allowed: Tensor | Non
     return f"{int(far.sum())} of {far.numel()} elements differ; {list(index)} is {value}"
 
 
-def tolerance_of(case: Case, dtype: torch.dtype) -> float:
-    """Returns the number of a case's tolerance for the results of a dtype. 0 if it has none."""
+def units_of(dtype: torch.dtype) -> float:
+    """Returns the error that a result of a dtype may have, in units of its last place."""
+    return UNITS_OF_16_BITS if dtype.itemsize == 2 else UNITS_IN_THE_LAST_PLACE
+
+
+def bounds(case: Case, dtype: torch.dtype, exact: Tensor) -> tuple[float, float]:
+    """Returns the relative and the absolute error that a case allows for a result of a dtype: (0, 0) if it is exact.
+
+    The absolute one is in proportion to the largest expected value: results that are all small may not be 0.
+    """
+    tolerance = tolerance_of(case, dtype)
+    if tolerance == 0:
+        return 0.0, 0.0
+    sizes = exact.detach().abs()
+    sizes = sizes[sizes.isfinite()]
+    largest, info = float(sizes.max()) if sizes.numel() else 0.0, torch.finfo(dtype)
+    floor = units_of(dtype) * info.eps
+    absolute = max(SHARE_OF_LARGEST * floor * largest, info.smallest_normal * info.eps)
+    if tolerance is None:
+        return floor, absolute
+    return max(floor, tolerance), max(absolute, tolerance * min(1.0, largest))
+
+
+def tolerance_of(case: Case, dtype: torch.dtype) -> float | None:
+    """Returns the number of a case's tolerance for the results of a dtype. None if it has none."""
     if isinstance(case.tolerance, Mapping):
-        return float(case.tolerance.get(str(dtype).removeprefix("torch."), 0.0))
-    return 0.0 if callable(case.tolerance) else float(case.tolerance)
+        return case.tolerance.get(str(dtype).removeprefix("torch."))
+    return None if callable(case.tolerance) else case.tolerance
 
 
 def error(case: Case, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Error:
@@ -155,7 +216,8 @@ def _moved(case: Case, arguments: tuple[Any, ...], rounding: float, random: torc
         share = 2 * torch.rand(tensor.shape, generator=random, dtype=torch.float64) - 1
         return tensor * (1 + rounding * share.to(tensor.device))
 
-    return tensors_of(case.reference(*mapped(converted(arguments, torch.float64), move), **case.keywords))
+    moved = case.reference(*mapped(converted(arguments, torch.float64), move), **case.keywords)
+    return tensors_of(with_numbers(moved, torch.float64))
 
 
 def _units(result: Tensor, exact: Tensor, far: Tensor, dtype: torch.dtype | None = None) -> float:

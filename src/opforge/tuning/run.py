@@ -19,7 +19,7 @@ from opforge.errors import TuningError
 from opforge.machine_folder import make_folder
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Prepared
 from opforge.testing import values
-from opforge.testing.tensors import cloned
+from opforge.testing.tensors import cloned, poisoned_memory
 
 from . import search
 from .search import Candidate, Choice, Config
@@ -186,12 +186,16 @@ def _call(inputs: Prepared, config: Config) -> Call:
 def wrong(inputs: Prepared) -> str:
     """Returns how the results of the config that is set differ from the reference's. Empty if they agree.
 
+    New memory and outputs hold NaN before: what a config does not write is not what another one has left there.
     A case without a reference compares its results itself, when it prepares its call.
     """
     case = inputs.case
     if case.reference is None:
         return ""
-    results = values.results(case.bound(inputs.loaded), cloned(inputs.arguments), case.keywords)
+    function = case.bound(inputs.loaded)
+    arguments = values.with_poisoned_outputs(case, function, tuple(cloned(inputs.arguments)))
+    with poisoned_memory():
+        results = values.results(function, arguments, case.keywords)
     return values.problem(case, results, inputs.arguments)
 
 

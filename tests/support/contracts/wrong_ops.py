@@ -129,3 +129,13 @@ def refusing_nan(x: Tensor) -> Tensor:
     if bool(x.isnan().any()):
         raise ValueError("no NaN")
     return square(x)
+
+
+def without_infinities(x: Tensor) -> Tensor:
+    """Takes an infinity for zero."""
+    return square(torch.where(x.isinf(), 0.0, x))
+
+
+def softmax_of_clamped(x: Tensor) -> Tensor:
+    """Returns a softmax that takes an infinity for a large number, though its row is NaN then."""
+    return torch.where(x.isnan().any(-1, keepdim=True), float("nan"), square(x).sqrt().clamp(max=1e4).softmax(-1))

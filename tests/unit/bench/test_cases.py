@@ -118,3 +118,56 @@ def test_a_builder_names_its_cases(tmp_path, monkeypatch):
     )
     (item,) = select(["named_cases:OneBuilder"])
     assert (item.case.name, item.builder.__name__) == ("one", "OneBuilder")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("promises", ("thread",), "a tuple of Promise: (*ORDINARY, Promise.BATCH)"),
+        ("promises", "threads", "a tuple of Promise: (*ORDINARY, Promise.BATCH)"),
+        ("unit", "GB", "one of GB/s, 1000/s, us"),
+        ("sizes", 1024, "a tuple in ascending order: (1024, 4096)"),
+        ("sizes", (2, 1), "a tuple in ascending order: (1024, 4096)"),
+        ("quick", 4096, "a tuple of sizes, or None: (4096,)"),
+        ("dtypes", "float32", "a tuple of torch's dtypes by name: ('float32', 'bfloat16')"),
+        ("dtypes", ("fp32",), "a tuple of torch's dtypes by name: ('float32', 'bfloat16')"),
+        ("shapes", (3, 5), "a tuple of shapes: ((1,), (3, 5))"),
+        ("batch", {0: None}, "positions of arguments with the dimensions of their rows, one at least: {0: 0, 1: None}"),
+        ("baseline", "copy", "a tuple of rivals: ('copy',)"),
+        (
+            "tolerance",
+            {"float33": 1e-3},
+            "a number, numbers by torch's dtypes, a function, or None: {'bfloat16': 1e-2}",
+        ),
+        ("tolerance", -1.0, "a number, numbers by torch's dtypes, a function, or None: {'bfloat16': 1e-2}"),
+        ("tuned", {"fp32": (1,)}, "sizes by torch's dtypes, or by 'any': {'float32': (4096,)}"),
+        ("outputs", "out", "a tuple of arguments: ('out',)"),
+    ],
+)
+def test_a_field_of_another_form_is_an_error_that_says_what_is_expected(field, value, expected):
+    from opforge.ops.cases import Case
+
+    with pytest.raises(ValueError) as error:
+        Case("x", lambda place: (), **{field: value})
+    assert str(error.value) == f"the case 'x' has {field}={value!r}: expected {expected}"
+
+
+def test_every_dtype_of_torch_has_a_name_that_a_case_accepts():
+    import torch
+
+    from opforge.ops.cases import Case
+
+    names = [str(own).removeprefix("torch.") for own in vars(torch).values() if isinstance(own, torch.dtype)]
+    numbers = tuple(name for name in names if not name.startswith(("q", "bits", "int", "uint")))
+    assert Case("x", lambda place: (), dtypes=(*numbers, "int8", "uint16")).dtypes
+
+
+def test_a_case_that_names_a_function_needs_the_ops_builder():
+    from opforge.ops.cases import Case
+
+    with pytest.raises(ValueError) as error:
+        Case("x", lambda place: (), "squared_relu").bound(None)
+    assert str(error.value) == (
+        "the case 'x' names the function 'squared_relu' of an op, and no op was loaded: expected the op's builder,"
+        " which names the case: MODULE:Builder, instead of the case itself"
+    )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.contracts import wrong_ops
 
+from opforge.ops import reference
 from opforge.ops.cases import ORDINARY, Case, Promise
 from opforge.testing import OpContract
+from opforge.testing.tensors import mapped
 
 
 def op_of(function, fake=torch.empty_like):
@@ -138,6 +142,7 @@ DEFECTS = [
         "a_nan_reaches_what_it_reaches_in_the_reference",
         "with one NaN in the floating-point tensor",
     ),
+    (wrong_ops.without_infinities, "nan_and_infinity_have_the_references_result", "expected inf"),
     (wrong_ops.without_strides, "tensors_of_any_strides_are_read_right_or_refused", "with tensors with gaps: result 0"),
     (wrong_ops.reading_outside, "nothing_is_read_or_written_outside", "at an unaligned address between NaN: result 0"),
     (wrong_ops.writing_outside, "nothing_is_read_or_written_outside", "the op writes outside of a tensor"),
@@ -159,6 +164,199 @@ DEFECTS = [
 @pytest.mark.parametrize(("function", "test", "text"), DEFECTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_each_defect_is_found_by_its_test_with_a_reason(function, test, text):
     assert text in failure(function, test)
+
+
+def test_what_threads_compute_of_a_large_shape_is_compared():
+    """Of the largest of `shapes` an op makes no work for a second thread."""
+
+    def in_parts(x):
+        return x * (1.5 if x.numel() >= 1 << 16 and torch.get_num_threads() > 1 else 1)
+
+    test = "any_number_of_threads_gives_the_same_bytes"
+    case = plain_case(in_parts, lambda x: x, shapes=((3, 30),))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert "for shape (4370, 30) and float32: with 2 threads a call returns other bytes" in reason_of(case, test)
+        torch.set_num_threads(2)
+        assert "elements differ" in reason_of(case, test)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shapes"),
+    [
+        ({"shapes": ((0,), (7,))}, ((1 << 17,),)),
+        ({"shapes": ((3, 0),)}, ()),
+        ({"shapes": ()}, ()),
+        ({"shapes": ((3,),), "large_shape": (9, 9)}, ((9, 9),)),
+        ({"sizes": (1 << 18,)}, ((1 << 18,),)),
+        ({"shapes": ((3, 1 << 10),), "sizes": (1 << 10,)}, ((1 << 10,), (1 << 7, 1 << 10))),
+    ],
+)
+def test_the_large_shapes_of_a_case(fields, shapes):
+    assert plain_case(copied, copied, **fields).many() == shapes
+
+
+def test_what_a_function_of_python_changes_is_said_by_its_case():
+    def in_place(x):
+        return x.mul_(2)
+
+    test = "arguments_that_the_schema_does_not_mark_are_left_alone"
+    assert "changed argument 0" in reason_of(plain_case(in_place, lambda x: x * 2), test)
+    assert reason_of(plain_case(in_place, lambda x: x * 2, changed=(0,)), test) == ""
+
+
+def test_ops_without_a_schema_of_their_own_get_the_callers_memory():
+    """In copies neither an address nor a write outside would show."""
+    from opforge.ops.cases.inference_core import INFERENCE
+    from opforge.ops.cases.optimizers import FUSED_LAMB
+    from opforge.ops.cases.quantizer import QUANTIZER
+    from opforge.testing.ops import Tried
+    from opforge.testing.tensors import surrounded, tensors_of
+
+    seen = []
+
+    class Recorder:
+        def __getattr__(self, name):
+            return lambda *arguments, **_keywords: seen.append(arguments) or arguments[0]
+
+    split = [case for case in QUANTIZER if "4 bits" in case.name and not isinstance(case.function, str)]
+    assert len(split) == 2
+    for case in (FUSED_LAMB[0], INFERENCE[1], *split):
+        tried = Tried(case, case.bound(Recorder()), case.shapes[-1], "float32", "cpu")
+        arguments = mapped(tried.arguments(), lambda tensor: surrounded(tensor)[0])
+        tried.results(arguments)
+        wanted = {tensor.data_ptr() for tensor in tensors_of(arguments)}
+        assert wanted <= {tensor.data_ptr() for tensor in tensors_of(seen.pop())}, case.name
+
+
+class WithSchema:
+    """A function of Python with a schema, as an op has one."""
+
+    def __init__(self, schema, function):
+        self._schema, self.function = torch._C.parse_schema(f"opforge_wrong::{schema}"), function
+
+    def __call__(self, *arguments, **keywords):
+        return self.function(*arguments, **keywords)
+
+
+def plain_case(function, reference, **fields):
+    """Returns a case of a plain function, of which torch's own tools are not asked."""
+    inputs = fields.pop("inputs", lambda place: (place.draw(*place.shape),))
+    return Case("plain", inputs, lambda _loaded: function, reference=reference, refused_dtypes=(), **fields)
+
+
+def reason_of(case, test):
+    """Returns why a test of the contract fails for a case; empty if it passes."""
+    try:
+        getattr(contract_of(case)(), f"test_{test}")()
+    except (AssertionError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+INFINITY = "nan_and_infinity_have_the_references_result"
+
+
+def test_an_infinite_gradient_that_an_optimizer_ignores_is_found():
+    from opforge.ops.cases.optimizers import CPU_ADAM
+
+    def step(params, grads, averages, squares, **keywords):
+        for lists in zip(params, grads, averages, squares, strict=True):
+            param, grad, average, square = (tensor.double() for tensor in lists)
+            grad = torch.where(grad.isinf(), 0.0, grad)
+            updated = reference.adam(param, grad, average, square, **keywords)
+            for number, value in zip((0, 2, 3), updated, strict=True):
+                lists[number].copy_(value)
+
+    schema = "adam(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] m, Tensor(c!)[] v) -> ()"
+    case = replace(CPU_ADAM[0], function=lambda _loaded: WithSchema(schema, step), dtypes=("float32",))
+    assert reason_of(case, "results_agree_with_float64") == ""
+    assert "elements differ" in reason_of(case, INFINITY)
+
+
+def test_an_infinity_in_a_row_without_nan_is_found_where_rows_are_added_up():
+    case = plain_case(
+        wrong_ops.softmax_of_clamped, lambda x: x.square().sqrt().softmax(-1), shapes=((3, 30),), tolerance=1e-5
+    )
+    assert "expected nan" in reason_of(case, INFINITY)
+
+
+def test_infinities_that_leave_no_finite_result_try_nothing():
+    case = plain_case(lambda x: x.sum() - x.sum() + x * 0, lambda x: x.sum() - x.sum() + x * 0, shapes=((100,),))
+    assert "the reference has no finite result" in reason_of(case, INFINITY)
+
+
+def test_a_copy_that_is_exact_may_not_be_off_by_a_unit():
+    def off(x):
+        return torch.nextafter(x, x + 1)
+
+    assert "elements differ" in reason_of(plain_case(off, lambda x: x, tolerance=0), "results_agree_with_float64")
+    assert reason_of(plain_case(off, lambda x: x), "results_agree_with_float64") == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "reference"),
+    [(lambda x: x * 1.02, lambda x: x), (lambda x: torch.zeros_like(x), lambda x: x.softmax(-1))],
+    ids=["2% too large", "zeros for small results"],
+)
+def test_errors_in_bfloat16_are_found_that_are_small_beside_1(function, reference):
+    case = plain_case(function, reference, dtypes=("bfloat16",), shapes=((3, 800),))
+    assert "elements differ" in reason_of(case, "results_agree_with_float64")
+
+
+def test_numbers_are_compared_and_no_result_is_an_error():
+    case = plain_case(lambda x: 42.0, lambda x: float(x.sum()), shapes=((7,),))
+    assert "[] is 42.0, expected" in reason_of(case, "results_agree_with_float64")
+    assert reason_of(plain_case(lambda x: 7, lambda x: 7), "results_agree_with_float64") == ""
+    case = plain_case(lambda x: None, lambda x: None)
+    assert "there is no result, neither of the function nor" in reason_of(case, "results_agree_with_float64")
+
+
+def filled_from(out, x):
+    """Leaves zeros of `x` as they are in `out`."""
+    out.copy_(torch.where(x == 0, out, x))
+
+
+def test_outputs_are_arguments_of_the_schema_or_positions():
+    def case(function, *outputs):
+        inputs = lambda place: (torch.zeros(place.shape), torch.zeros(place.shape))  # noqa: E731
+        return plain_case(function, lambda _out, x: x, inputs=inputs, outputs=outputs, shapes=((7,),))
+
+    test, op = "results_agree_with_float64", WithSchema("fill(Tensor(a!) out, Tensor x) -> ()", filled_from)
+    assert reason_of(case(op), test) == ""
+    assert "is nan, expected 0.0" in reason_of(case(op, "out"), test)
+    assert reason_of(case(op, "output"), test) == (
+        "the case 'plain' has 'output' in `outputs`; expected names of its schema: out, x"
+    )
+
+    def fill(out, x):
+        filled_from(out, x)
+        return out
+
+    assert "'out' in `outputs`; it has no schema: give positions" in reason_of(case(fill, "out"), test)
+    assert "is nan, expected 0.0" in reason_of(case(fill, 0), test)
+
+
+def test_a_gradient_of_zeros_is_found_where_the_slopes_sum_up_to_zero():
+    class Softmax(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.softmax(-1)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return torch.zeros_like(gradient)
+
+    case = plain_case(Softmax.apply, lambda x: x.softmax(-1), shapes=((3, 8),), differentiable=True)
+    assert "the gradient of tensor 0: 24 of 24" in reason_of(case, "gradients_agree_with_float64")
+
+
+def test_dtypes_that_no_case_refuses_are_not_tried():
+    skipped = contract_of(plain_case(lambda x: x * 1, lambda x: x)).check()
+    assert skipped["test_other_dtypes_are_refused"] == "no case has `refused_dtypes`"
 
 
 def test_a_row_that_depends_on_its_batch_is_found():

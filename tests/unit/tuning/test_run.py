@@ -318,3 +318,26 @@ def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run
     with open(stored().path, "w") as file:
         file.write("nonsense")
     assert " is not used: it is not valid JSON (" in lines()[1]
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new memory", "an output"])
+def test_a_config_that_writes_half_of_its_result_is_wrong(is_new):
+    """The memory may hold what another config has left there, which is right."""
+    import torch
+
+    from opforge.ops.cases import Case, Place
+
+    def double(out, x):
+        result = torch.empty_like(x) if is_new else out
+        result[: x.numel() // 2] = 2 * x[: x.numel() // 2]
+        return result
+
+    case = Case(
+        "double",
+        lambda place: (2 * place.draw(*place.shape), place.draw(*place.shape)),
+        lambda _loaded: double,
+        reference=lambda _out, x: 2 * x,
+        outputs=() if is_new else (0,),
+    )
+    inputs = case.prepare(Place(100))
+    assert "is nan, expected" in run.wrong(inputs)
