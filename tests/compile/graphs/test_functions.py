@@ -251,9 +251,16 @@ class Net(Base):
 def callee(x):
     return x + {added}
 """
-    SAME = dict(
-        scale="2", rows="2", depth="1", sign="1", override="pass", outer="x + 1", default="1", added="(lambda: 1)()"
-    )
+    SAME = {
+        "scale": "2",
+        "rows": "2",
+        "depth": "1",
+        "sign": "1",
+        "override": "pass",
+        "outer": "x + 1",
+        "default": "1",
+        "added": "(lambda: 1)()",
+    }
     EDITS = (
         {"scale": "3"},
         {"rows": "3"},
@@ -443,13 +450,17 @@ class TestTraced:
         exec(compile("def written(x): return x.view(1, -1)", "<nowhere>", "exec"), space)
         self.refused(space["written"], warnings_of_the_cache)
 
-    def test_a_module_with_a_hook(self, machines):
+    def test_a_module_with_a_hook(self, machines, monkeypatch, warnings_of_the_cache):
         machines.enter("first")
+        made, original = [], torch.compile
+        monkeypatch.setattr(torch, "compile", lambda *of, **named: made.append(1) or original(*of, **named))
         model, seen = torch.nn.Flatten(0), []
         handle = model.register_forward_hook(lambda *_arguments: seen.append(1))
         wrapped = opforge.compile(model, "net")
         wrapped(torch.ones(2, 3))
         assert seen == [1] and wrapped.compiled == 0
+        (warning,) = warnings_of_the_cache()
+        assert warning.startswith("net: Flatten is traced in each process: Flatten has hooks")
         handle.remove()
         wrapped(torch.ones(2, 3))
         assert seen == [1] and wrapped.compiled == 1
@@ -457,7 +468,17 @@ class TestTraced:
         with pytest.warns(UserWarning, match="global hooks on modules"):  # torch's: it traces
             wrapped(torch.ones(2, 3))
         handle.remove()
-        assert 2 in seen
+        assert 2 in seen and made == [1]
+
+
+def test_a_forked_child_is_not_stopped_by_a_lock_that_a_thread_held(machines):
+    machines.enter("first")
+    wrapped = called(flat, torch.ones(6), compiled=1)
+    with wrapped._lock:
+        held = wrapped._lock
+        functions._replace_locks()
+    assert wrapped._lock is not held
+    assert torch.equal(wrapped(torch.ones(6)), flat(torch.ones(6)))
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(machines):
