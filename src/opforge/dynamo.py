@@ -6,8 +6,9 @@ out there is followed here:
 - Guards that compare objects by their identity cannot be kept, and those of globals are checked against a copy. Their
   expressions are kept with a description of each value. It is compared when the function is loaded; at each call the
   values must be those objects still.
-- The sources of all functions that were inlined, the defaults of the arguments, torch's settings, and what Python
-  registers for the ops. They are compared before anything is unpickled.
+- The code of all functions that were inlined, the classes of values with their methods and attributes, what modules
+  name, the defaults of the arguments, torch's settings, and what Python registers for the ops. They are compared before
+  anything is unpickled. The objects behind them are compared at each call.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import inspect
 import io
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from opforge import inductor
 from opforge.versions import version_of
@@ -63,8 +64,8 @@ class Facts(NamedTuple):
 
     settings: str
     defaults: str
-    sources: Sequence[Sequence[Any]]
-    """Of each function that was inlined the module, the first line, the line after the last one, and a digest."""
+    program: Sequence[Sequence[str]]
+    """The code that was inlined, classes, and what modules name: see `builders/registration/traced.py`."""
     ops: Sequence[str]
     registered: str
     """A digest of what Python registers for these ops."""
@@ -75,12 +76,24 @@ Describe = Callable[[Any], str]
 """Returns a digest of a value that another process can compare. Raises ValueError."""
 
 
+class Pinned(Protocol):
+    """What a program has now."""
+
+    def holds(self) -> bool:
+        """Returns whether that is as it was stated."""
+
+
 class Registrations(NamedTuple):
     """How ops and values are described."""
 
     describe: Describe
     ops_of: Callable[[Any], list[str]]
     of_ops: Callable[[Sequence[str]], str]
+    program_of: Callable[[Iterable[types.CodeType], Iterable[type]], Sequence[Sequence[str]]]
+    """Returns what states code and classes. Raises ValueError."""
+    program_problem: Callable[[Sequence[Sequence[str]]], str]
+    """Returns what of that is another now. Raises ValueError."""
+    pin: Callable[[Sequence[Sequence[str]]], Pinned]
 
 
 # -- what a function follows from --------------------------------------------------------------------------------------
@@ -127,15 +140,6 @@ def description(kind: str, value: Any, describe: Describe) -> str:
         raise AheadError(str(error)) from error
 
 
-def source_digest(module: str, first: int, end: int) -> str:
-    """Returns a digest of lines of a module's source. Raises AheadError."""
-    try:
-        lines = inspect.getsourcelines(importlib.import_module(module))[0]
-    except (ImportError, OSError, TypeError) as error:
-        raise AheadError(f"the source of {module} cannot be read ({error})") from error
-    return hashlib.sha256("".join(lines[first - 1 : end - 1]).encode()).hexdigest()
-
-
 def problem(facts: Facts, function: Callable[..., Any], options: Options, by: Registrations) -> str:
     """Returns what is another than when a function was compiled; empty if nothing is. Nothing is unpickled for it."""
     if facts.settings != settings_digest(options):
@@ -143,9 +147,8 @@ def problem(facts: Facts, function: Callable[..., Any], options: Options, by: Re
     try:
         if facts.defaults != _defaults(function, by.describe):
             return "the defaults of its arguments are others"
-        for module, first, end, digest in facts.sources:
-            if source_digest(module, first, end) != digest:
-                return f"the source of {module} has changed at line {first}"
+        if reason := by.program_problem(facts.program):
+            return reason
         if facts.registered != by.of_ops(facts.ops):
             return "other kernels are registered for its ops"
     except ValueError as error:
@@ -164,18 +167,21 @@ def _defaults(function: Callable[..., Any], describe: Describe) -> str:
 class Ahead:
     """A function that was compiled ahead, with the guards that torch does not keep."""
 
-    def __init__(self, of: Any, function: Callable[..., Any], guards: Sequence[Guard], describe: Describe) -> None:
-        """Takes torch's object."""
-        self._of, self._guards, self._describe = of, guards, describe
+    def __init__(self, of: Any, function: Callable[..., Any], facts: Facts, by: Registrations) -> None:
+        """Takes torch's object, and facts that hold now."""
+        self._of, self._guards, self._describe = of, facts.guards, by.describe
+        self._program, self._group = by.pin(facts.program), _group()
         plain: Any = getattr(function, "__func__", function)
         self._self = (function.__self__,) if isinstance(function, types.MethodType) else ()
         self._globals = _Globals(plain.__globals__, of._artifacts.runtime_env.import_sources)
-        self._codes = [compile(guard.expression, "<guard>", "eval") for guard in guards]
+        self._codes = [compile(guard.expression, "<guard>", "eval") for guard in facts.guards]
         self._pinned: list[Any] | None = None
         of.disable_guard_check()
 
     def fits(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
         """Returns whether all guards hold for a call."""
+        if _group() is not self._group or not self._program.holds():
+            return False
         try:
             local = self._of._artifacts.signature.bind(*self._self, *arguments, **named)
             local.apply_defaults()
@@ -260,7 +266,7 @@ def compiled(
     asked = hooks.Hooks(guard_filter_fn=noted.keeps)
     backend = _backend(options, noted.graphs)
     try:
-        with _noting(noted.codes), _one_rank(), _without_gradients(function):
+        with _noting(noted.codes), _one_rank(), with_hook_guards(), _without_gradients(function):
             for attempt in range(RESTARTS + 1):
                 noted.codes.clear()
                 noted.graphs.clear()
@@ -277,23 +283,28 @@ def compiled(
             raise
         raise AheadError(_first_line(error)) from error
     ops = sorted({op for graph in noted.graphs for op in by.ops_of(graph)})
-    sources = sorted(_source(code) for code in set(noted.codes))
     guards = [
         Guard(expression, kind, "" if is_kept and not _may_vary(value) else description(kind, value, by.describe))
         for expression, kind, value, is_kept in noted.guards
     ]
-    facts = Facts(settings, _defaults(function, by.describe), sources, ops, by.of_ops(ops), guards)
-    return Ahead(of, function, guards, by.describe), facts
+    owner = getattr(function, "__self__", None)
+    classes = [*noted.classes, *([] if owner is None else [owner if isinstance(owner, type) else type(owner)])]
+    try:
+        program = by.program_of(noted.codes, classes)
+        facts = Facts(settings, _defaults(function, by.describe), program, ops, by.of_ops(ops), guards)
+    except ValueError as error:
+        raise AheadError(str(error)) from error
+    return Ahead(of, function, facts, by), facts
 
 
-def load(content: bytes, function: Callable[..., Any], guards: Sequence[Guard], describe: Describe) -> Ahead:
+def load(content: bytes, function: Callable[..., Any], facts: Facts, by: Registrations) -> Ahead:
     """Returns a function that was compiled ahead. The content is unpickled. Raises AheadError."""
     import torch
 
     plain: Any = getattr(function, "__func__", function)
     try:
         of: Any = torch.compiler.load_compiled_function(io.BytesIO(content), f_globals=plain.__globals__)
-        return Ahead(of, function, guards, describe)
+        return Ahead(of, function, facts, by)
     except Exception as error:  # of unpickling: anything
         if inductor.is_forbidden():
             raise
@@ -313,6 +324,7 @@ class _Noted:
     def __init__(self) -> None:
         self.graphs: list[Any] = []
         self.codes: list[types.CodeType] = []
+        self.classes: list[type] = []
         self.guards: list[tuple[str, str, Any, bool]] = []
 
     def keeps(self, entries: Sequence[Any]) -> list[bool]:
@@ -320,8 +332,10 @@ class _Noted:
         from torch._dynamo.guards import CheckFunctionManager
 
         unsupported = set(CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES)
-        kept, self.guards = [], []
+        kept, self.guards, self.classes = [], [], []
         for entry in entries:
+            if entry.guard_type == TYPE_ALONE:
+                self.classes.append(type(entry.value))
             can_keep = not unsupported.intersection([entry.guard_type, *(entry.derived_guard_types or ())])
             kept.append(can_keep)
             expression = str(entry.orig_guard.name)
@@ -388,31 +402,52 @@ def _without_gradients(function: Any) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def _source(code: types.CodeType) -> tuple[str, int, int, str]:
-    """Returns where the source of a function is, with its digest. Raises AheadError."""
-    module = inspect.getmodule(code)
-    if module is None:
-        raise AheadError(f"the source of {code.co_qualname} cannot be found: it is in no module")
-    try:
-        lines, first = inspect.getsourcelines(code)
-    except OSError as error:
-        raise AheadError(f"the source of {code.co_qualname} cannot be read ({error})") from error
-    end = first + len(lines)
-    return module.__name__, first, end, source_digest(module.__name__, first, end)
-
-
 def _one_rank() -> Any:
     """Returns a context in which graphs with collectives hold for all ranks, where torch has that."""
     import torch
 
-    if version_of(torch.__version__)[:2] < ONE_RANK or not torch.distributed.is_available():
-        return nullcontext()
-    if not torch.distributed.is_initialized():
+    if not _serves_all_ranks():
         return nullcontext()
     config: Any = torch.compiler.config
     if not hasattr(config, "compile_on_one_rank"):
         config = torch.distributed.config
     return config.patch(compile_on_one_rank=True)
+
+
+def _group() -> Any:
+    """Returns the process group of all ranks; None if there is none."""
+    import torch
+
+    distributed = torch.distributed
+    return distributed.group.WORLD if distributed.is_available() else None
+
+
+def _serves_all_ranks() -> bool:
+    import torch
+
+    return version_of(torch.__version__)[:2] >= ONE_RANK and _group() is not None
+
+
+def ranks() -> str:
+    """Returns what torch takes of the process group as constants, and a guard does not check.
+
+    The rank is in it, unless torch makes a graph hold for all ranks.
+    """
+    import torch
+
+    if _group() is None:
+        return ""
+    distributed: Any = torch.distributed
+    size, rank = distributed.get_world_size(), distributed.get_rank()
+    return f"{distributed.get_backend()} {size} {'' if _serves_all_ranks() else rank}"
+
+
+def with_hook_guards() -> Any:
+    """Returns a context in which torch has guards for that the modules of a module have no hooks."""
+    import torch
+
+    config: Any = torch._dynamo.config
+    return config.patch(skip_nnmodule_hook_guards=False)
 
 
 def _first_line(error: BaseException) -> str:

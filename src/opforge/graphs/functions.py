@@ -14,8 +14,10 @@ import functools
 import hashlib
 import json
 import logging
+import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +40,8 @@ HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
-"""The attributes in which a module has hooks. They run around `forward`, which alone is compiled ahead."""
+"""The attributes in which a module has hooks."""
+HAS_HOOKS = "%s has hooks; they are traced until they are removed"
 
 
 def compile(
@@ -68,6 +71,18 @@ def compile(
     return CompiledFunction(function, name, mode, dynamic, options or {})
 
 
+_all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+
+
+def _replace_locks() -> None:
+    """Replaces the locks in a forked child: a thread that held one is gone."""
+    for each in list(_all):
+        each._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_replace_locks)
+
+
 class CompiledFunction:
     """What `opforge.compile` returns: call it instead of the function."""
 
@@ -83,6 +98,8 @@ class CompiledFunction:
         self._mode, self._dynamic, self._options = mode, dynamic, dict(options)
         self._lock, self._ready = threading.RLock(), list[Any]()
         self._traced: Callable[..., Any] | None = None
+        self._was_traced = False
+        _all.add(self)
         self.found, self.compiled = 0, 0
         """How many functions were found without tracing, and how many were compiled here."""
         self.problem = ""
@@ -94,21 +111,28 @@ class CompiledFunction:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Calls what was compiled for such arguments; finds or compiles it before."""
-        if self._traced is None and not self._has_hooks():
+        if not self.problem and not self._has_hooks_around():
             for each in self._ready:
                 if each.fits(arguments, named):
                     return each(*arguments, **named)
-            if (ahead := self._obtained(arguments, named)) is not None:
+            if not self._has_hooks_inside() and (ahead := self._obtained(arguments, named)) is not None:
                 return ahead(*arguments, **named)
         return self._trace(arguments, named)
 
-    def _has_hooks(self) -> bool:
-        """Returns whether hooks run around a module's forward: its own, or those of all modules."""
-        if not hasattr(self._function, "_forward_hooks"):
+    def _has_hooks_around(self) -> bool:
+        """Returns whether hooks run around `forward`, which alone is compiled ahead, or around that of any module."""
+        module = sys.modules.get("torch.nn.modules.module")
+        if module is None:
             return False
-        of_all = vars(sys.modules["torch.nn.modules.module"])
-        own = self._function.__dict__
+        of_all = vars(module)
+        own = vars(self._function) if hasattr(self._function, "_forward_hooks") else {}
         return any(own.get(each) or of_all.get(f"_global{each}") for each in HOOKS)
+
+    def _has_hooks_inside(self) -> bool:
+        """Returns whether a module in the module has hooks. Where one has got them since, a guard fails."""
+        owner = getattr(self._plain, "__self__", None)
+        modules = owner.modules() if hasattr(owner, "_forward_hooks") else ()
+        return any(vars(module).get(each) for module in modules for each in HOOKS)
 
     @property
     def _plain(self) -> Any:
@@ -121,10 +145,13 @@ class CompiledFunction:
         return dynamo.Options(self._mode, self._dynamic, self._options)
 
     def _key(self) -> str:
-        """Returns what an artifact is found by: which function it is, and how it was asked for."""
+        """Returns what an artifact is found by: which function it is, how it was asked for, and for which ranks."""
+        from opforge import dynamo
+
         plain = self._plain
         owner = type(getattr(plain, "__self__", None))
         texts = [plain.__module__, plain.__qualname__, owner.__module__, owner.__qualname__, repr(self._asked())]
+        texts.append(dynamo.ranks())
         return "f" + hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:40]
 
     def _obtained(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -160,7 +187,7 @@ class CompiledFunction:
                 reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
                 if reason:
                     raise dynamo.AheadError(reason)
-                ahead = dynamo.load(pickle, self._plain, facts.guards, _registrations().describe)
+                ahead = dynamo.load(pickle, self._plain, facts, _registrations())
             except dynamo.AheadError as error:
                 log.info("%s: what was compiled for %s is not used: %s", self.name, self._label, error)
                 continue
@@ -200,35 +227,43 @@ class CompiledFunction:
         """Calls the function by torch.compile; the first call is in a scope of the name."""
         import torch
 
+        from opforge import dynamo
+
         with self._lock:
-            is_first, traced = self._traced is None, self._traced
+            traced, was_called = self._traced, self._was_traced
+            self._was_traced = True
             if traced is None:
                 options: Any = self._options or None
                 traced = torch.compile(self._function, mode=self._mode, dynamic=self._dynamic, options=options)
-        if not is_first:
-            return traced(*arguments, **named)
+                self._traced = traced
+        if was_called:
+            with dynamo.with_hook_guards():
+                return traced(*arguments, **named)
+        if not self.problem:
+            notices.warn(NOT_AHEAD, self.name, self._label, HAS_HOOKS % self._label)
         begun = session.enter(self.name)
         is_error = True
         try:
-            result = traced(*arguments, **named)
+            with dynamo.with_hook_guards():
+                result = traced(*arguments, **named)
             is_error = False
         finally:
             session.leave(begun, is_error)
-        if not self._has_hooks():  # those may be removed again
-            self._traced = traced
         return result
 
 
 def _registrations() -> dynamo.Registrations:
     from opforge import dynamo
-    from opforge.builders.registration import compile_tag, described
+    from opforge.builders.registration import compile_tag, described, traced
 
     def digest(value: Any) -> str:
         description = described.Description()
         description.add(value)
         return description.digest
 
-    return dynamo.Registrations(digest, compile_tag.ops_of, compile_tag.of_ops)
+    return dynamo.Registrations(
+        digest, compile_tag.ops_of, compile_tag.of_ops, traced.stated, traced.problem, traced.Pinned
+    )
 
 
 def _written(facts: dynamo.Facts, pickle: bytes) -> bytes:

@@ -234,9 +234,26 @@ class Session:
             # Another process has compiled the same graphs: its bytes differ, and serve as well.
             if bundle.keys_of(new) <= bundle.keys_of(store.parts_of(others)):
                 return ""
+            for each in others:  # of other ranks, say: a topic has room for few bundles
+                self._join(recording, each)
             folder = self._write(among, recording)
         self._publish(folder)
         return folder
+
+    def _join(self, recording: Recording, other: Bundle) -> None:
+        """Adds the functions that another process has compiled meanwhile, with the rest of their bundle."""
+        try:
+            artifacts = inductor.unpacked(other.artifacts())
+        except Exception as error:  # of unpickling: anything
+            log.debug("%s: %s", other.folder, error)
+            return
+        if not any(kind == inductor.FUNCTION for kind, _key, _content in artifacts):
+            return
+        note_whose(other, artifacts)
+        for artifact in artifacts:
+            recording.artifact(*artifact)
+        for key, path in other.libraries.items():
+            recording.library(key, path)
 
     def _write(self, among: Store, recording: Recording) -> str:
         facts = {

@@ -215,6 +215,208 @@ class TestNotStale:
         assert "it is damaged, or was changed" in warnings_of_the_cache()[0]
 
 
+class Read:
+    """A program in two files, whose model reads all that may be edited."""
+
+    MODEL = """
+import functools
+import torch
+import read_callee
+SCALE = {scale}
+def through(function):
+    @functools.wraps(function)
+    def inner(*arguments):
+        return function(*arguments)
+    return inner
+class Config:
+    rows = {rows}
+class Base(torch.nn.Module):
+    depth = {depth}
+    def part(self, x): return x.view(-1)
+    @property
+    def sign(self): return {sign}
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.config = torch.nn.Linear(6, 6), Config()
+    {override}
+    @through
+    def outer(self, x): return {outer}
+    def forward(self, x, n={default}):
+        x = self.outer(torch.nn.functional.linear(self.linear(x), self.linear.weight)) * self.sign
+        x = self.part(x).view(self.config.rows, -1).repeat(self.depth, n)
+        return read_callee.callee(x) * SCALE if self.training else x
+"""
+    CALLEE = """
+def callee(x):
+    return x + {added}
+"""
+    SAME = {
+        "scale": "2",
+        "rows": "2",
+        "depth": "1",
+        "sign": "1",
+        "override": "pass",
+        "outer": "x + 1",
+        "default": "1",
+        "added": "(lambda: 1)()",
+    }
+    EDITS = (
+        {"scale": "3"},
+        {"rows": "3"},
+        {"depth": "2"},
+        {"sign": "-1"},
+        {"override": "def part(self, x): return x.view(-1).flip(0)"},
+        {"outer": "x + 2"},
+        {"default": "2"},
+        {"added": "(lambda: 2)()"},
+    )
+
+    def __init__(self, folder):
+        self.folder = folder
+        sys.path.insert(0, str(folder))
+
+    def net(self, **changes):
+        """Returns a model as another process has it after these changes."""
+        for name, text in (("read_callee", self.CALLEE), ("read_model", self.MODEL)):
+            text_files.write(self.folder, f"{name}.py", text.format(**{**self.SAME, **changes}))
+        self.forget()
+        self.module = importlib.import_module("read_model")
+        torch.manual_seed(0)
+        return self.module.Net()
+
+    @staticmethod
+    def forget():
+        for name in ("read_callee", "read_model"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        linecache.clearcache()
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A program that tests edit."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    made = Read(tmp_path)
+    yield made
+    made.forget()
+
+
+@pytest.fixture
+def eager_otherwise(monkeypatch):
+    """Returns a function after which what is not found is neither compiled nor traced, but called."""
+
+    def begin():
+        from opforge import dynamo
+
+        def refuse(*_arguments, **_named):
+            raise dynamo.AheadError("this test compiles nothing more")
+
+        monkeypatch.setattr(dynamo, "compiled", refuse)
+        monkeypatch.setattr(torch, "compile", lambda function, **_named: function)
+        monkeypatch.setattr(functions.CompiledFunction, "_refuse", lambda *_arguments: None)
+
+    return begin
+
+
+def seven(*_arguments):
+    return torch.full((2, 6), 7.0)
+
+
+class TestEdits:
+    """What was compiled is compared with eager after an edit; compiled again is nothing."""
+
+    def test_in_another_process(self, machines, program, eager_otherwise, monkeypatch):
+        own, x = machines.enter("first"), torch.ones(2, 6)
+        called(program.net(), x, compiled=1)
+        eager_otherwise()
+
+        def check(label, model, found):
+            machines.enter(label, own)
+            wrapped = opforge.compile(model, "net")
+            assert torch.allclose(wrapped(x), model(x)), label
+            assert wrapped.found == found, label
+
+        check("none", program.net(), 1)
+        for edit in Read.EDITS:
+            check("_".join(edit), program.net(**edit), 0)
+        for place in ("torch.nn.Linear.forward", "torch.nn.Module.__call__", "torch.nn.functional.linear"):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, seven)
+                check(place, program.net(), 0)
+        model = program.net()
+        model.linear.register_forward_hook(lambda *_arguments: seven())
+        check("hook", model, 0)
+        check("eval", program.net().eval(), 0)
+        check("again", program.net(), 1)
+
+    def test_in_the_same_process(self, machines, program, eager_otherwise, monkeypatch):
+        machines.enter("first")
+        model, x = program.net(), torch.ones(2, 6)
+        wrapped = called(model, x, compiled=1)
+        eager_otherwise()
+        kinds = program.module
+        for place, name, value in (
+            (kinds, "SCALE", 3),
+            (kinds.Config, "rows", 3),
+            (kinds.Base, "depth", 2),
+            (kinds.Base, "sign", 3),
+            (kinds.Net, "part", lambda _self, x: x.view(-1).flip(0)),
+            (kinds.Net, "outer", lambda _self, x: x + 2),
+            (kinds.Net.forward, "__defaults__", (2,)),
+            (kinds.read_callee, "callee", lambda x: x + 2),
+            (kinds.read_callee.callee, "__code__", (lambda x: x + 3).__code__),
+            (torch.nn.Linear, "forward", seven),
+            (torch.nn.functional, "linear", seven),
+            (model.linear, "forward", seven),
+            (model, "training", False),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, name, value, raising=False)
+                assert torch.allclose(wrapped(x), model(x)), name
+            assert torch.allclose(wrapped(x), model(x)), name
+        for register in ("register_forward_hook", "register_forward_pre_hook"):
+            handle = getattr(model.linear, register)(lambda *_arguments: seven())
+            assert torch.allclose(wrapped(x), model(x)), register
+            handle.remove()
+            assert torch.allclose(wrapped(x), model(x)), register
+        with_hook = torch.nn.Linear(6, 6)
+        with_hook.register_forward_hook(lambda *_arguments: seven())
+        model.linear = with_hook
+        assert torch.allclose(wrapped(x), model(x))
+        assert (wrapped.compiled, len(wrapped._ready)) == (1, 1)
+
+    def test_the_size_of_the_job_and_the_rank(self, machines, eager_otherwise):
+        from torch.testing._internal.distributed import fake_pg
+
+        def check(rank, size, found, compiled):
+            if size:
+                torch.distributed.init_process_group("fake", rank=rank, world_size=size, store=fake_pg.FakeStore())
+            try:
+                wrapped = opforge.compile(in_job, "net")
+                assert torch.equal(wrapped(torch.ones(6)), in_job(torch.ones(6)))
+                assert (wrapped.found, wrapped.compiled) == (found, compiled)
+            finally:
+                if size:
+                    torch.distributed.destroy_process_group()
+            if size:  # the group is gone; the first time, this is compiled too
+                assert torch.equal(wrapped(torch.ones(6)), in_job(torch.ones(6)))
+
+        own = machines.enter("first")
+        check(0, 2, 0, 1)
+        eager_otherwise()
+        for number, (rank, size, found) in enumerate([(0, 2, 1), (1, 2, 0), (0, 4, 0), (0, 0, 1)]):
+            machines.enter(f"then{number}", own)
+            check(rank, size, found, 0)
+
+
+def in_job(x):
+    if not torch.distributed.is_initialized():
+        return x.view(-1)
+    return x.view(1, -1).repeat(torch.distributed.get_world_size(), 1 + torch.distributed.get_rank())
+
+
 def repeated(x):
     return torch.ops.ahead.repeat(x).view(1, -1)
 
@@ -248,13 +450,17 @@ class TestTraced:
         exec(compile("def written(x): return x.view(1, -1)", "<nowhere>", "exec"), space)
         self.refused(space["written"], warnings_of_the_cache)
 
-    def test_a_module_with_a_hook(self, machines):
+    def test_a_module_with_a_hook(self, machines, monkeypatch, warnings_of_the_cache):
         machines.enter("first")
+        made, original = [], torch.compile
+        monkeypatch.setattr(torch, "compile", lambda *of, **named: made.append(1) or original(*of, **named))
         model, seen = torch.nn.Flatten(0), []
         handle = model.register_forward_hook(lambda *_arguments: seen.append(1))
         wrapped = opforge.compile(model, "net")
         wrapped(torch.ones(2, 3))
         assert seen == [1] and wrapped.compiled == 0
+        (warning,) = warnings_of_the_cache()
+        assert warning.startswith("net: Flatten is traced in each process: Flatten has hooks")
         handle.remove()
         wrapped(torch.ones(2, 3))
         assert seen == [1] and wrapped.compiled == 1
@@ -262,7 +468,17 @@ class TestTraced:
         with pytest.warns(UserWarning, match="global hooks on modules"):  # torch's: it traces
             wrapped(torch.ones(2, 3))
         handle.remove()
-        assert 2 in seen
+        assert 2 in seen and made == [1]
+
+
+def test_a_forked_child_is_not_stopped_by_a_lock_that_a_thread_held(machines):
+    machines.enter("first")
+    wrapped = called(flat, torch.ones(6), compiled=1)
+    with wrapped._lock:
+        held = wrapped._lock
+        functions._replace_locks()
+    assert wrapped._lock is not held
+    assert torch.equal(wrapped(torch.ones(6)), flat(torch.ones(6)))
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(machines):
