@@ -79,17 +79,55 @@ inline bool has_attribute(PyObject* o, const char* name) {
     opforge_PyErr_Clear();
     return static_cast<bool>(found);
 }
+inline std::string class_of_self(PyObject* const* values, OpforgePySize n) {
+    Ref type = Ref::steal(n > 0 ? opforge_PyObject_Type(values[0]) : nullptr);
+    return type ? text_attribute(type.get(), "__module__") + "." + text_attribute(type.get(), "__qualname__")
+                : std::string("a class");
+}
 inline PyObject* no_constructor(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
     try {
-        Ref type = Ref::steal(n > 0 ? opforge_PyObject_Type(values[0]) : nullptr);
-        const std::string name =
-            type ? text_attribute(type.get(), "__module__") + "." + text_attribute(type.get(), "__qualname__")
-                 : std::string("a class");
-        raise(opforge_PyExc_TypeError, (name + ": No constructor defined!").c_str());
+        raise(opforge_PyExc_TypeError, (class_of_self(values, n) + ": No constructor defined!").c_str());
     } catch (...) {
         translate();
     }
     return nullptr;
+}
+// __getstate__ of a class without one of its own. Python's would copy the slot, and two objects would own one C++
+// object.
+inline PyObject* no_state(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
+    try {
+        raise(opforge_PyExc_TypeError, ("cannot pickle '" + class_of_self(values, n) + "' object").c_str());
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// __get__(property, object, class) of what class_property makes.
+inline PyObject* copy_of_getter(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
+    try {
+        return called(attribute(attribute(values[0], "fget").get(), "copy").get()).release();
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// Returns a property of a class that gives a copy of a dictionary.
+inline Ref class_property(const Ref& dict) {
+    static PyObject* type = nullptr;
+    if (!type) {
+        static MethodDef get{"__get__", copy_of_getter, 0x82, nullptr};
+        Ref builtins = imported("builtins");
+        Ref bases = checked(opforge_PyTuple_New(1));
+        checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), "property").release()));
+        Ref function = checked(opforge_PyCMethod_New(&get, nullptr, nullptr, nullptr));
+        Ref members = checked(opforge_PyDict_New());
+        checked(opforge_PyDict_SetItemString(members.get(), "__get__",
+                                             checked(opforge_PyInstanceMethod_New(function.get())).get()));
+        type = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast("static_property"), bases,
+                      members)
+                   .release();
+    }
+    return called(type, dict);
 }
 // Makes the Python class of a C++ class, and registers it.
 inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, const Class* base,
@@ -109,7 +147,8 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     if (!base) {
         slots = {"_opforge_instance", "__weakref__"};
     }
-    if (options.has_dict) {
+    const bool base_has_dict = base && base->has_dict;
+    if (options.has_dict && !base_has_dict) {
         slots.push_back("__dict__");
     }
     put("__slots__", Convert<std::vector<std::string>>::cast(slots));
@@ -119,9 +158,14 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
         put("__doc__", Convert<std::string>::cast(options.doc));
     }
     static MethodDef init{"__init__", no_constructor, 0x82, nullptr};
+    static MethodDef state{"__getstate__", no_state, 0x82, nullptr};
+    auto put_method = [&](MethodDef& definition) {
+        Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
+        put(definition.name, checked(opforge_PyInstanceMethod_New(function.get())));
+    };
+    put_method(init);
     if (!base) {
-        Ref function = checked(opforge_PyCMethod_New(&init, nullptr, nullptr, nullptr));
-        put("__init__", checked(opforge_PyInstanceMethod_New(function.get())));
+        put_method(state);
     }
     Ref bases = checked(opforge_PyTuple_New(1));
     Ref above = base ? Ref::borrow(base->type) : attribute(builtins.get(), "object");
@@ -132,6 +176,7 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     made->name = module + "." + qualified;
     made->type = type.release();
     made->base = base;
+    made->has_dict = options.has_dict || base_has_dict;
     classes()[cpp] = made;
     return made;
 }
@@ -347,7 +392,12 @@ public:
         detail::ClassOptions options;
         (detail::class_option(options, extras), ...);
         doc_ = options.doc.empty() ? "" : options.doc + "\n\n";
-        c.attr("__members__") = object(py_detail::checked(opforge_PyDict_New()));
+        c.def("__reduce__", [number](object self) {
+            return std::pair(object(py_detail::checked(opforge_PyObject_Type(self.ptr()))),
+                             std::tuple(number(self.template cast<T>())));
+        });
+        py_detail::Ref members = detail::class_property(all_);
+        py_detail::checked(opforge_PyObject_SetAttrString(this->ptr(), "__members__", members.get()));
     }
     enum_& value(const char* name, T value, const char* doc = nullptr) {
         for (const auto& member : *members_) {
@@ -358,8 +408,7 @@ public:
         members_->emplace_back(name, value);
         py_detail::Ref made = py_detail::object_of_value(T(value));
         py_detail::checked(opforge_PyObject_SetAttrString(this->ptr(), name, made.get()));
-        py_detail::Ref all = py_detail::attribute(this->ptr(), "__members__");
-        py_detail::checked(opforge_PyDict_SetItemString(all.get(), name, made.get()));
+        py_detail::checked(opforge_PyDict_SetItemString(all_.get(), name, made.get()));
         doc_ += (members_->size() == 1 ? "Members:\n\n  " : "\n\n  ") + std::string(name) +
                 (doc ? " : " + std::string(doc) : std::string());
         this->doc() = doc_;
@@ -430,6 +479,7 @@ private:
     handle scope_;
     std::string name_, doc_;
     std::shared_ptr<Members> members_ = std::make_shared<Members>();
+    py_detail::Ref all_ = py_detail::checked(opforge_PyDict_New());  // of the members by their names
 };
 }  // namespace opforge_facade
 }  // namespace pybind11

@@ -185,7 +185,11 @@ struct arg_v : arg {
         } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
             value = py_detail::Convert<std::string>::cast(std::string_view(v));
         } else {
-            value = py_detail::Convert<T>::cast(v);
+            try {
+                value = py_detail::Convert<T>::cast(v);
+            } catch (const py_detail::NotRegistered&) {  // reported with the function's name
+                not_registered = py_detail::demangled(typeid(T));
+            }
         }
     }
     arg_v& noconvert(bool flag = true) {
@@ -197,6 +201,7 @@ struct arg_v : arg {
         return *this;
     }
     py_detail::Ref value;
+    std::string not_registered;  // the default's type, if it has no Python class yet
 };
 template <class T>
 arg_v arg::operator=(T&& value) const {
@@ -238,8 +243,8 @@ struct Argument {
 struct Overload {
     std::vector<Argument> arguments;
     std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
-    std::string result, doc;
-    size_t positional = 0;
+    std::string name, result, doc;
+    size_t positional = 0, only_positional = 0;
     bool is_method = false;
     bool is_constructor = false;
     bool is_operator = false;  // other operands are Python's to try
@@ -252,6 +257,7 @@ struct Overload {
         std::string text = "(";
         for (size_t i = 0; i < types.size(); ++i) {
             text += i ? ", " : "";
+            text += i && i == only_positional ? "/, " : "";
             if (i == positional && positional < types.size()) {
                 text += "*, ";
             }
@@ -265,6 +271,7 @@ struct Overload {
                 text += " = " + shown(arguments[i].otherwise.get());
             }
         }
+        text += only_positional && only_positional == types.size() ? ", /" : "";
         return text + ") -> " + result;
     }
 };
@@ -276,6 +283,7 @@ struct MethodDef {  // PyMethodDef of the stable ABI
 };
 struct Function {
     std::string name, doc;
+    PyObject* object = nullptr;  // what its scope has of it
     std::vector<Overload> overloads;
     MethodDef definition{};
 };
@@ -317,7 +325,7 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values) {
     size_t used = 0;
     for (size_t i = 0; i < n; ++i) {
         const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
-        const bool can_be_named = given.named && argument && !argument->name.empty();
+        const bool can_be_named = given.named && argument && !argument->name.empty() && i >= f.only_positional;
         PyObject* value = nullptr;
         if (i < given.positional) {
             value = given.values[i];
@@ -496,10 +504,16 @@ inline void extra(Overload& o, const arg& a) {
     o.arguments.push_back({a.name ? a.name : "", {}, a.converts, a.takes_none});
 }
 inline void extra(Overload& o, const arg_v& a) {
+    if (!a.not_registered.empty()) {
+        throw import_error("arg(): could not convert default argument '" +
+                           (a.name ? std::string(a.name) + ": " : std::string()) + a.not_registered +
+                           (o.name.empty() ? "'" : "' in function '" + o.name + "'") +
+                           " into a Python object (type not registered yet?)");
+    }
     o.arguments.push_back({a.name ? a.name : "", a.value, a.converts, a.takes_none});
 }
 inline void extra(Overload& o, kw_only) { o.positional = o.arguments.size(); }
-inline void extra(Overload&, pos_only) {}
+inline void extra(Overload& o, pos_only) { o.only_positional = o.arguments.size(); }
 template <class... G>
 void extra(Overload&, call_guard<G...>) {}
 template <size_t A, size_t B>
@@ -538,6 +552,7 @@ Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
     using Guard = typename guard_of<X...>::type;
     using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
     Overload overload;
+    overload.name = name;
     overload.types = Caller::types(true);
     overload.exact_types = Caller::types(false);
     overload.result = Caller::result();
@@ -559,7 +574,10 @@ Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
 inline void add(PyObject* scope, const char* name, Overload overload, Kind kind = Kind::Function) {
     static std::map<std::pair<PyObject*, std::string>, Function*> functions;
     Function*& f = functions[{scope, name}];
-    const bool first = !f;
+    // a scope can be a new one at the address of a module whose body threw
+    Ref members = attribute(scope, "__dict__");
+    Ref present = called(attribute(members.get(), "get").get(), checked(opforge_PyUnicode_InternFromString(name)));
+    const bool first = !f || present.get() != f->object;
     if (first) {
         f = new Function();
         f->name = name;
@@ -577,6 +595,7 @@ inline void add(PyObject* scope, const char* name, Overload overload, Kind kind 
         made = called(attribute(imported("builtins").get(), "staticmethod").get(), made);
     }
     checked(opforge_PyObject_SetAttrString(scope, name, made.get()));
+    f->object = made.release();
 }
 }  // namespace detail
 
@@ -663,7 +682,13 @@ inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(
             made = checked(opforge_PyModule_New(name));
         }
         module_ m(made);
-        fill(m);
+        const auto before = classes();
+        try {
+            fill(m);
+        } catch (...) {  // the next import registers the classes again
+            classes() = before;
+            throw;
+        }
         return made.release();
     } catch (...) {
         translate();
@@ -695,6 +720,20 @@ struct Convert<pybind11::object> {
         return true;
     }
     static Ref cast(const pybind11::object& value) { return value.ref(); }
+    static std::string name(bool) { return "object"; }
+};
+template <>
+struct Convert<pybind11::handle> {
+    static bool load(PyObject* o, bool, pybind11::handle& value) {
+        value = pybind11::handle(o);
+        return true;
+    }
+    static Ref cast(const pybind11::handle& value) {
+        if (!value.ptr()) {
+            throw Raised();
+        }
+        return Ref::borrow(value.ptr());
+    }
     static std::string name(bool) { return "object"; }
 };
 template <>
