@@ -180,6 +180,8 @@ class Uses:
         sys.modules[NAME] = self.m
         red, second = self.m.Color.Red, self.m.Mask.Second
         pickled = [pickle.loads(pickle.dumps(second, version)) == second for version in (2, 3, 4, 5)]
+        function = pickle.loads(pickle.dumps(self.m.norm_of))
+        assert function(self.m.Point(3.0, 4.0)) == 25
         return pickled, copy.copy(red) == red, copy.deepcopy([second]) == [second]
 
     def tensors(self) -> object:
@@ -237,7 +239,8 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "m.Quiet.third()", "m.length('four')", "m.length(None)", "m.length(3)", "m.text(False)", "m.text(True)",
         "m.is_none(None)", "m.is_none(3)", "m.placed(3)", "m.placed(3, b=2)", "m.placed(a=3)", "m.all_placed(a=3)",
         "m.norm_of(m.Mute())", "m.norm_of(p=m.Mute())", "m.length.__doc__", "m.text.__doc__", "m.is_none.__doc__",
-        "m.placed.__doc__", "m.all_placed.__doc__",
+        "m.placed.__doc__", "m.all_placed.__doc__", "m.Point.sum.fget.__doc__", "m.Point.sum.fset.__doc__",
+        "m.Point.x.fset.__doc__", "m.Point.twice.fget.__doc__", "_set(m.Point(1.0), 'sum', 'a')",
     )  # fmt: skip
     for text in texts:
         yield text, lambda text=text: _plain(eval(text, {"m": m, "x": x, "_set": _set, "copy": copy}))

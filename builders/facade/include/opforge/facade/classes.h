@@ -116,16 +116,9 @@ inline Ref class_property(const Ref& dict) {
     static PyObject* type = nullptr;
     if (!type) {
         static MethodDef get{"__get__", copy_of_getter, 0x82, nullptr};
-        Ref builtins = imported("builtins");
-        Ref bases = checked(opforge_PyTuple_New(1));
-        checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), "property").release()));
         Ref function = checked(opforge_PyCMethod_New(&get, nullptr, nullptr, nullptr));
-        Ref members = checked(opforge_PyDict_New());
-        checked(opforge_PyDict_SetItemString(members.get(), "__get__",
-                                             checked(opforge_PyInstanceMethod_New(function.get())).get()));
-        type = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast("static_property"), bases,
-                      members)
-                   .release();
+        Ref method = checked(opforge_PyInstanceMethod_New(function.get()));
+        type = made_type("static_property", "property", "__get__", method).release();
     }
     return called(type, dict);
 }
@@ -247,21 +240,25 @@ public:
     }
     template <class C, class D, class... E>
     class_& def_readwrite(const char* name, D C::* member, const E&... extras) {
-        return def_property(
-            name, [member](const T& self) -> const D& { return self.*member; },
-            [member](T& self, const D& value) { self.*member = value; }, extras...);
+        auto get = [member](const T& self) -> const D& { return self.*member; };
+        auto set = [member](T& self, const D& value) { self.*member = value; };
+        return property(name, getter(detail::Kind::Method, get, extras...), setter(detail::Kind::Method, set),
+                        extras...);
     }
     template <class C, class D, class... E>
     class_& def_readonly(const char* name, const D C::* member, const E&... extras) {
-        return def_property_readonly(name, [member](const T& self) -> const D& { return self.*member; }, extras...);
+        auto get = [member](const T& self) -> const D& { return self.*member; };
+        return property(name, getter(detail::Kind::Method, get, extras...), {}, extras...);
     }
+    // pybind11 does not name the object of these functions "self".
     template <class G, class S, class... E>
     class_& def_property(const char* name, G&& get, S&& set, const E&... extras) {
-        return property(name, getter(std::forward<G>(get), extras...), setter(std::forward<S>(set)), extras...);
+        return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...),
+                        setter(detail::Kind::Function, std::forward<S>(set)), extras...);
     }
     template <class G, class... E>
     class_& def_property_readonly(const char* name, G&& get, const E&... extras) {
-        return property(name, getter(std::forward<G>(get), extras...), {}, extras...);
+        return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...), {}, extras...);
     }
     module_::accessor attr(const char* name) const { return {ptr(), name}; }
     module_::accessor doc() const { return {ptr(), "__doc__"}; }
@@ -299,25 +296,23 @@ private:
     static void property_extra(detail::Overload&, const char*) {}
     static void property_extra(detail::Overload& o, return_value_policy policy) { o.policy = policy; }
     template <class G, class... E>
-    py_detail::Ref getter(G&& get, const E&... extras) {
+    py_detail::Ref getter(detail::Kind kind, G&& get, const E&... extras) {
         auto* f = new detail::Function();
-        f->overloads.push_back(
-            detail::overload_of("", detail::Kind::Method, detail::method_of<T>(std::forward<G>(get))));
+        f->overloads.push_back(detail::overload_of("", kind, detail::method_of<T>(std::forward<G>(get))));
         f->overloads[0].policy = return_value_policy::reference_internal;
         (property_extra(f->overloads[0], extras), ...);
         return finished(f);
     }
     template <class S>
-    py_detail::Ref setter(S&& set) {
+    py_detail::Ref setter(detail::Kind kind, S&& set) {
         auto* f = new detail::Function();
-        f->overloads.push_back(
-            detail::overload_of("", detail::Kind::Method, detail::method_of<T>(std::forward<S>(set))));
+        f->overloads.push_back(detail::overload_of("", kind, detail::method_of<T>(std::forward<S>(set))));
         return finished(f);
     }
     py_detail::Ref finished(detail::Function* f) {
         f->doc = detail::doc_of(*f);
         f->definition.doc = f->doc.c_str();
-        return detail::function_object(f, py_detail::attribute(ptr(), "__module__"));
+        return detail::function_object(f, py_detail::attribute(ptr(), "__module__"), false);
     }
     static const char* doc_among() { return nullptr; }
     template <class... E>

@@ -412,9 +412,8 @@ inline Ref call_overloads(const Function& f, const Given& given) {
     raise(opforge_PyExc_TypeError, no_match(f, given).c_str());
     return {};
 }
-constexpr const char* function_name = "opforge.function";
 inline PyObject* call_function(PyObject* self, PyObject* const* values, OpforgePySize n, PyObject* names) {
-    auto& f = *static_cast<Function*>(opforge_PyCapsule_GetPointer(self, function_name));
+    auto& f = *static_cast<Function*>(opforge_PyLong_AsVoidPtr(self));
     try {
         const size_t named = names ? static_cast<size_t>(opforge_PyTuple_Size(names)) : 0;
         return call_overloads(f, {values, static_cast<size_t>(n), names, named}).release();
@@ -535,14 +534,46 @@ inline std::string doc_of(const Function& f) {
     }
     return text;
 }
+// __reduce_ex__ of a record: Python pickles a function as a name in the object that it is bound to. That is its module,
+// and a method has none.
+inline PyObject* reduce_record(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
+    try {
+        Ref module = attribute(values[0], "module");
+        if (py_detail::is_none(module.get())) {
+            throw type_error("cannot pickle a method of C++");
+        }
+        Ref arguments = checked(opforge_PyTuple_New(1)), reduced = checked(opforge_PyTuple_New(2));
+        checked(opforge_PyTuple_SetItem(arguments.get(), 0, module.release()));
+        Ref import = attribute(imported("importlib").get(), "import_module");
+        checked(opforge_PyTuple_SetItem(reduced.get(), 0, import.release()));
+        checked(opforge_PyTuple_SetItem(reduced.get(), 1, arguments.release()));
+        return reduced.release();
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// Returns what a Python function is bound to: the address of the C++ one, as a number that knows the function's module.
+inline Ref function_record(Function* f, const Ref& module) {
+    static PyObject* type = nullptr;
+    if (!type) {
+        static MethodDef reduce{"__reduce_ex__", reduce_record, 0x82, nullptr};
+        Ref function = checked(opforge_PyCMethod_New(&reduce, nullptr, nullptr, nullptr));
+        Ref method = checked(opforge_PyInstanceMethod_New(function.get()));
+        type = made_type("function_record", "int", "__reduce_ex__", method).release();
+    }
+    Ref record = called(type, checked(opforge_PyLong_FromVoidPtr(f)));
+    checked(opforge_PyObject_SetAttrString(record.get(), "module", module.get()));
+    return record;
+}
 // Makes the Python object of a function whose first overload is there. It lives as long as the process, as
 // the library does.
-inline Ref function_object(Function* f, const Ref& module_name) {
+inline Ref function_object(Function* f, const Ref& module_name, bool is_in_module) {
     constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
     f->definition.name = f->name.c_str();
     f->definition.call = call_function;
     f->definition.flags = fast_and_keywords;
-    Ref self = checked(opforge_PyCapsule_New(f, function_name, nullptr));
+    Ref self = function_record(f, is_in_module ? module_name : Ref::borrow(py_detail::none()));
     return checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
 }
 enum class Kind { Function, Method, Static };
@@ -588,7 +619,8 @@ inline void add(PyObject* scope, const char* name, Overload overload, Kind kind 
     if (!first) {
         return;
     }
-    Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"));
+    Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"),
+                               kind == Kind::Function);
     if (kind == Kind::Method) {
         made = checked(opforge_PyInstanceMethod_New(made.get()));
     } else if (kind == Kind::Static) {

@@ -50,6 +50,8 @@ OPFORGE_PYTHON(PyObject*, PyLong_FromLongLong, long long)
 OPFORGE_PYTHON(PyObject*, PyLong_FromUnsignedLongLong, unsigned long long)
 OPFORGE_PYTHON(long long, PyLong_AsLongLong, PyObject*)
 OPFORGE_PYTHON(unsigned long long, PyLong_AsUnsignedLongLong, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyLong_FromVoidPtr, void*)
+OPFORGE_PYTHON(void*, PyLong_AsVoidPtr, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyNumber_Index, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyNumber_Long, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyNumber_Float, PyObject*)
@@ -250,6 +252,16 @@ inline bool is_true(const Ref& object) {
 template <class... A>
 Ref called(PyObject* f, const A&... arguments) {
     return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
+}
+
+// Makes a subclass of one of Python's own types, with one method.
+inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
+    Ref builtins = imported("builtins");
+    Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
+    checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
+    checked(opforge_PyDict_SetItemString(members.get(), method_name, method.get()));
+    return called(attribute(builtins.get(), "type").get(), checked(opforge_PyUnicode_InternFromString(name)), bases,
+                  members);
 }
 
 class Gil {
