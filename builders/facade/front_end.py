@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .flags import STANDARD, compile_flags, link_torch_headers
-from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, Kind, Obstacle, Sources, covered
+from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, PYTHON_TYPES, Kind, Obstacle, Sources, covered
 
 MESSAGE = re.compile(
     r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?:\s+(?P<kind>fatal error|error|required from)(?P<text>.*)$"
@@ -21,7 +21,7 @@ OF_TORCH = re.compile(
     r"\b(?:at|torch|c10|py|pybind11|opforge_facade|caffe2)::"
     r"|['\u2018](?:at|torch|c10|py|pybind11)['\u2019]"
     r"|['\u2018](?:AT|TORCH|C10|CAFFE2|PYBIND11|THC?)_\w+['\u2019]"
-    r"|stable ABI|poisoned"
+    r"|stable ABI|poisoned|has no conversion"
 )
 MISSING = re.compile(r"(?P<name>[^\s:'\u2019]+): No such file or directory|'(?P<other>[^']+)' file not found")
 NAMED = re.compile(
@@ -159,6 +159,8 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
 def _obstacle(path: Path, line: int, text: str) -> Obstacle:
     if refused := REFUSED.match(text):
         return Obstacle(path, line, refused[1], Kind.LATER, NO_SCALAR if "Scalar" in text else text)
+    if "has no conversion" in text:
+        return Obstacle(path, line, "a parameter or a result", Kind.LATER, PYTHON_TYPES)
     name = NAMED.search(text) or re.search(r"['\u2018]([^'\u2019]+)['\u2019]", text)
     construct = next((group for group in name.groups() if group), "") if name else text.split(" ", 1)[0]
     return Obstacle(path, line, construct, Kind.LATER, f"the facade does not have this: {text}")

@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -110,3 +111,43 @@ def test_a_function_under_a_mode_a_subclass_and_a_transform_goes_through_python(
     with Mode():
         module.scaled(x, x)
     assert Mode.seen == 0
+
+
+def test_threads_go_backward_through_one_graph(module: ModuleType) -> None:
+    x = torch.arange(8.0, requires_grad=True)
+    y = module.rereads(x).sum()
+    wrong: list[object] = []
+
+    def backward() -> None:
+        try:
+            for _ in range(20):
+                (grad,) = torch.autograd.grad(y, x, retain_graph=True)
+                if not torch.equal(grad, 2 * x.detach()):
+                    wrong.append(grad)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=backward) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_thread_leaves_nothing_behind(module: ModuleType) -> None:
+    def run(count: int) -> int:
+        for _ in range(count):
+            thread = threading.Thread(target=module.root, args=(torch.ones(1),))
+            thread.start()
+            thread.join()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = run(20)
+    assert run(200) - before < 100
+
+
+def test_too_little_memory_of_a_device_is_torchs_error(module: ModuleType) -> None:
+    with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory\. Tried to allocate 2\.00 GiB\.$"):
+        module.out_of_memory()

@@ -1,6 +1,7 @@
 """Classes and enumerations of a facade module, compared with what torch's own headers gave."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,9 +25,8 @@ def _plain(outcome: list[object]) -> str:
 def test_classes_and_enumerations_give_what_pybind11s_give(tmp_path: Path) -> None:
     library = tmp_path / "facade_classes.so"
     compile_library("facade", "facade_classes", [SUPPORT / "classes_source.cpp"], library, ["-O0"])
-    ended = subprocess.run(
-        [sys.executable, str(SUPPORT / "class_cases.py"), str(library)], capture_output=True, text=True
-    )
+    command = [sys.executable, str(SUPPORT / "class_cases.py"), str(library)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FACADE_CLASSES_FAIL": "1"})
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)
     recorded = json.loads((SUPPORT / "class_outcomes.json").read_text())

@@ -32,6 +32,25 @@ auto z(at::Tensor x) { return x.sum() * undeclared; }
     assert _refused(tmp_path, text) == ([(3, "nosuch"), (4, "index_add_"), (5, "AT_FROB"), (5, "frobnicate")], [])
 
 
+def test_every_function_with_a_type_that_has_no_conversion_is_found(tmp_path: Path) -> None:
+    text = """#include <torch/extension.h>
+#include <variant>
+struct Own {};
+PYBIND11_MODULE(op, m) {
+    m.def("variant", [](std::variant<int, double> v) { return v.index(); });
+    m.def("number", [](int* p) { return *p; });
+    m.def("tensor", [](at::Tensor* p) { return p->numel(); });
+    m.def("list", [](const std::vector<int>* p) { return p->size(); });
+    m.def("wide", [](std::wstring s) { return s.size(); });
+    m.def("own", [](Own* p, const Own& o, std::shared_ptr<Own> s) { return Own(); });
+    m.def("text", [](const char* p, py::handle h) { return p; });
+    m.def("result", []() -> int* { return nullptr; });
+}
+"""
+    found, not_judged = _refused(tmp_path, text)
+    assert ([line for line, _ in found], not_judged) == ([5, 6, 7, 8, 9, 12], [])
+
+
 def test_a_mistake_that_is_not_of_torchs_names_is_found_too(tmp_path: Path) -> None:
     assert _refused(tmp_path, "#include <torch/extension.h>\nint f() { return nothing; }\n") == ([(2, "nothing")], [])
 

@@ -1,6 +1,9 @@
 // Functions whose tensors tests/compile/facade/test_calls.py follows.
 #include <torch/extension.h>
 
+#include <chrono>
+#include <thread>
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -52,6 +55,21 @@ struct Checked : torch::autograd::Function<Checked> {
     }
     static variable_list backward(AutogradContext* ctx, variable_list grads) { return grads; }
 };
+// Backward reads what is saved twice, with time between for another thread.
+struct Rereads : torch::autograd::Function<Rereads> {
+    static torch::Tensor forward(AutogradContext* ctx, torch::Tensor x) {
+        ctx->save_for_backward({x});
+        return x * x;
+    }
+    static variable_list backward(AutogradContext* ctx, variable_list grads) {
+        const auto first = ctx->get_saved_variables();
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        const auto second = ctx->get_saved_variables();
+        return {grads[0] * (first.at(0) + second.at(0))};
+    }
+};
+torch::Tensor rereads(torch::Tensor x) { return Rereads::apply(x); }
+void out_of_memory() { c10::facade::fail_as_torch("CUDA out of memory. Tried to allocate 2.00 GiB.", "aten::empty"); }
 torch::Tensor returned(torch::Tensor x) { return Returned::apply(x); }
 torch::Tensor in_graph(torch::Tensor x) { return InGraph::apply(x); }
 variable_list zeroed(torch::Tensor x, torch::Tensor y) { return Zeroed::apply(x, y); }
@@ -67,4 +85,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("in_graph", &in_graph);
     m.def("zeroed", &zeroed);
     m.def("checked", &checked);
+    m.def("rereads", &rereads);
+    m.def("out_of_memory", &out_of_memory);
 }

@@ -60,6 +60,19 @@ struct Owner : Counted {
 struct Bare : Counted {};
 struct Unknown {};
 
+struct Spot : Counted {
+    int n = 1;
+    Spot* self() { return this; }
+};
+Spot* spot = nullptr;
+std::shared_ptr<Held> stored;
+struct Quiet : Base {
+    int third() { return 3; }
+};
+struct Loose : Counted {};
+struct Looser : Loose {};
+struct Mute {};
+
 double norm_of(const Point& p) { return p.norm(); }
 double norm_or(const Point* p) { return p ? p->norm() : -1; }
 Point moved(Point p, double by) {
@@ -124,7 +137,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         .def_readwrite("next", &Held::next);
     py::class_<Owner>(m, "Owner")
         .def(py::init<>())
-        .def("raw", &Owner::raw, py::return_value_policy::reference_internal);
+        .def("raw", &Owner::raw, py::return_value_policy::reference_internal)
+        .def_readonly("held", &Owner::held);
     py::class_<Bare>(m, "Bare");
     m.def("norm_of", &norm_of);
     m.def("norm_or", &norm_or);
@@ -141,4 +155,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("new_held", []() -> Held* { return new Held(); });
     m.def("nothing", []() -> Held* { return nullptr; });
     m.def("alive", [] { return alive; });
+    py::class_<Quiet, Base, std::shared_ptr<Quiet>>(m, "Quiet").def("third", &Quiet::third);
+    py::class_<Loose>(m, "Loose", py::dynamic_attr()).def(py::init<>());
+    py::class_<Looser, Loose>(m, "Looser", py::dynamic_attr()).def(py::init<>());
+    py::class_<Mute>(m, "Mute").def(py::init<>()).def("__repr__", [](const Mute&) -> std::string {
+        throw std::runtime_error("no repr");
+    });
+    py::class_<Spot>(m, "Spot").def(py::init<>()).def("self", &Spot::self).def_readwrite("n", &Spot::n);
+    m.def("spot", [] { return spot = new Spot(); }, py::return_value_policy::reference);
+    m.def("end_spot", [] { delete spot; });
+    m.def("store", [](std::shared_ptr<Held> held) { stored = std::move(held); });
+    m.def("stored", [] { return stored; });
+    m.def("stored_raw", []() -> Held* { return stored.get(); });
+    m.def("stored_count", [] { return stored.use_count(); });
+    m.def("length", [](const char* text) { return text ? static_cast<int64_t>(strlen(text)) : -1; });
+    m.def("text", [](bool none) -> const char* { return none ? nullptr : "text"; });
+    m.def("is_none", [](py::handle thing) { return thing.is_none(); });
+    m.def("placed", [](int a, int b) { return a - b; }, py::arg("a"), py::pos_only(), py::arg("b") = 1);
+    m.def("all_placed", [](int a) { return a; }, py::arg("a"), py::pos_only());
+    if (std::getenv("FACADE_CLASSES_FAIL")) {
+        m.def("too_early", [](const Unknown&) {}, py::arg("given") = Unknown());
+    }
 }

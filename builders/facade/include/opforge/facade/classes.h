@@ -79,17 +79,48 @@ inline bool has_attribute(PyObject* o, const char* name) {
     opforge_PyErr_Clear();
     return static_cast<bool>(found);
 }
+inline std::string class_of_self(PyObject* const* values, OpforgePySize n) {
+    Ref type = Ref::steal(n > 0 ? opforge_PyObject_Type(values[0]) : nullptr);
+    return type ? text_attribute(type.get(), "__module__") + "." + text_attribute(type.get(), "__qualname__")
+                : std::string("a class");
+}
 inline PyObject* no_constructor(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
     try {
-        Ref type = Ref::steal(n > 0 ? opforge_PyObject_Type(values[0]) : nullptr);
-        const std::string name =
-            type ? text_attribute(type.get(), "__module__") + "." + text_attribute(type.get(), "__qualname__")
-                 : std::string("a class");
-        raise(opforge_PyExc_TypeError, (name + ": No constructor defined!").c_str());
+        raise(opforge_PyExc_TypeError, (class_of_self(values, n) + ": No constructor defined!").c_str());
     } catch (...) {
         translate();
     }
     return nullptr;
+}
+// __getstate__ of a class without one of its own. Python's would copy the slot, and two objects would own one C++
+// object.
+inline PyObject* no_state(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
+    try {
+        raise(opforge_PyExc_TypeError, ("cannot pickle '" + class_of_self(values, n) + "' object").c_str());
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// __get__(property, object, class) of what class_property makes.
+inline PyObject* copy_of_getter(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
+    try {
+        return called(attribute(attribute(values[0], "fget").get(), "copy").get()).release();
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// Returns a property of a class that gives a copy of a dictionary.
+inline Ref class_property(const Ref& dict) {
+    static PyObject* type = nullptr;
+    if (!type) {
+        static MethodDef get{"__get__", copy_of_getter, 0x82, nullptr};
+        Ref function = checked(opforge_PyCMethod_New(&get, nullptr, nullptr, nullptr));
+        Ref method = checked(opforge_PyInstanceMethod_New(function.get()));
+        type = made_type("static_property", "property", "__get__", method).release();
+    }
+    return called(type, dict);
 }
 // Makes the Python class of a C++ class, and registers it.
 inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, const Class* base,
@@ -109,7 +140,8 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     if (!base) {
         slots = {"_opforge_instance", "__weakref__"};
     }
-    if (options.has_dict) {
+    const bool base_has_dict = base && base->has_dict;
+    if (options.has_dict && !base_has_dict) {
         slots.push_back("__dict__");
     }
     put("__slots__", Convert<std::vector<std::string>>::cast(slots));
@@ -119,9 +151,14 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
         put("__doc__", Convert<std::string>::cast(options.doc));
     }
     static MethodDef init{"__init__", no_constructor, 0x82, nullptr};
+    static MethodDef state{"__getstate__", no_state, 0x82, nullptr};
+    auto put_method = [&](MethodDef& definition) {
+        Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
+        put(definition.name, checked(opforge_PyInstanceMethod_New(function.get())));
+    };
+    put_method(init);
     if (!base) {
-        Ref function = checked(opforge_PyCMethod_New(&init, nullptr, nullptr, nullptr));
-        put("__init__", checked(opforge_PyInstanceMethod_New(function.get())));
+        put_method(state);
     }
     Ref bases = checked(opforge_PyTuple_New(1));
     Ref above = base ? Ref::borrow(base->type) : attribute(builtins.get(), "object");
@@ -132,6 +169,7 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     made->name = module + "." + qualified;
     made->type = type.release();
     made->base = base;
+    made->has_dict = options.has_dict || base_has_dict;
     classes()[cpp] = made;
     return made;
 }
@@ -202,21 +240,25 @@ public:
     }
     template <class C, class D, class... E>
     class_& def_readwrite(const char* name, D C::* member, const E&... extras) {
-        return def_property(
-            name, [member](const T& self) -> const D& { return self.*member; },
-            [member](T& self, const D& value) { self.*member = value; }, extras...);
+        auto get = [member](const T& self) -> const D& { return self.*member; };
+        auto set = [member](T& self, const D& value) { self.*member = value; };
+        return property(name, getter(detail::Kind::Method, get, extras...), setter(detail::Kind::Method, set),
+                        extras...);
     }
     template <class C, class D, class... E>
     class_& def_readonly(const char* name, const D C::* member, const E&... extras) {
-        return def_property_readonly(name, [member](const T& self) -> const D& { return self.*member; }, extras...);
+        auto get = [member](const T& self) -> const D& { return self.*member; };
+        return property(name, getter(detail::Kind::Method, get, extras...), {}, extras...);
     }
+    // pybind11 does not name the object of these functions "self".
     template <class G, class S, class... E>
     class_& def_property(const char* name, G&& get, S&& set, const E&... extras) {
-        return property(name, getter(std::forward<G>(get), extras...), setter(std::forward<S>(set)), extras...);
+        return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...),
+                        setter(detail::Kind::Function, std::forward<S>(set)), extras...);
     }
     template <class G, class... E>
     class_& def_property_readonly(const char* name, G&& get, const E&... extras) {
-        return property(name, getter(std::forward<G>(get), extras...), {}, extras...);
+        return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...), {}, extras...);
     }
     module_::accessor attr(const char* name) const { return {ptr(), name}; }
     module_::accessor doc() const { return {ptr(), "__doc__"}; }
@@ -254,25 +296,23 @@ private:
     static void property_extra(detail::Overload&, const char*) {}
     static void property_extra(detail::Overload& o, return_value_policy policy) { o.policy = policy; }
     template <class G, class... E>
-    py_detail::Ref getter(G&& get, const E&... extras) {
+    py_detail::Ref getter(detail::Kind kind, G&& get, const E&... extras) {
         auto* f = new detail::Function();
-        f->overloads.push_back(
-            detail::overload_of("", detail::Kind::Method, detail::method_of<T>(std::forward<G>(get))));
+        f->overloads.push_back(detail::overload_of("", kind, detail::method_of<T>(std::forward<G>(get))));
         f->overloads[0].policy = return_value_policy::reference_internal;
         (property_extra(f->overloads[0], extras), ...);
         return finished(f);
     }
     template <class S>
-    py_detail::Ref setter(S&& set) {
+    py_detail::Ref setter(detail::Kind kind, S&& set) {
         auto* f = new detail::Function();
-        f->overloads.push_back(
-            detail::overload_of("", detail::Kind::Method, detail::method_of<T>(std::forward<S>(set))));
+        f->overloads.push_back(detail::overload_of("", kind, detail::method_of<T>(std::forward<S>(set))));
         return finished(f);
     }
     py_detail::Ref finished(detail::Function* f) {
         f->doc = detail::doc_of(*f);
         f->definition.doc = f->doc.c_str();
-        return detail::function_object(f, py_detail::attribute(ptr(), "__module__"));
+        return detail::function_object(f, py_detail::attribute(ptr(), "__module__"), false);
     }
     static const char* doc_among() { return nullptr; }
     template <class... E>
@@ -347,7 +387,12 @@ public:
         detail::ClassOptions options;
         (detail::class_option(options, extras), ...);
         doc_ = options.doc.empty() ? "" : options.doc + "\n\n";
-        c.attr("__members__") = object(py_detail::checked(opforge_PyDict_New()));
+        c.def("__reduce__", [number](object self) {
+            return std::pair(object(py_detail::checked(opforge_PyObject_Type(self.ptr()))),
+                             std::tuple(number(self.template cast<T>())));
+        });
+        py_detail::Ref members = detail::class_property(all_);
+        py_detail::checked(opforge_PyObject_SetAttrString(this->ptr(), "__members__", members.get()));
     }
     enum_& value(const char* name, T value, const char* doc = nullptr) {
         for (const auto& member : *members_) {
@@ -358,8 +403,7 @@ public:
         members_->emplace_back(name, value);
         py_detail::Ref made = py_detail::object_of_value(T(value));
         py_detail::checked(opforge_PyObject_SetAttrString(this->ptr(), name, made.get()));
-        py_detail::Ref all = py_detail::attribute(this->ptr(), "__members__");
-        py_detail::checked(opforge_PyDict_SetItemString(all.get(), name, made.get()));
+        py_detail::checked(opforge_PyDict_SetItemString(all_.get(), name, made.get()));
         doc_ += (members_->size() == 1 ? "Members:\n\n  " : "\n\n  ") + std::string(name) +
                 (doc ? " : " + std::string(doc) : std::string());
         this->doc() = doc_;
@@ -430,6 +474,7 @@ private:
     handle scope_;
     std::string name_, doc_;
     std::shared_ptr<Members> members_ = std::make_shared<Members>();
+    py_detail::Ref all_ = py_detail::checked(opforge_PyDict_New());  // of the members by their names
 };
 }  // namespace opforge_facade
 }  // namespace pybind11

@@ -197,6 +197,32 @@ struct Convert<std::string> {
     static std::string name(bool) { return "str"; }
 };
 
+// What is kept of an argument that is text for C: None is a null pointer.
+struct LoadedText {
+    static constexpr bool is_loaded = true;
+    std::optional<std::string> text;
+    template <class A>
+    const char* hand() {
+        return text ? text->c_str() : nullptr;
+    }
+};
+template <>
+struct Convert<LoadedText> {
+    static bool load(PyObject* o, bool convert, LoadedText& value) {
+        if (is_none(o)) {
+            return convert;
+        }
+        value.text.emplace();
+        return Convert<std::string>::load(o, convert, *value.text);
+    }
+    static std::string name(bool) { return "str"; }
+};
+template <>
+struct Convert<const char*> {
+    static Ref cast(const char* value) { return value ? Convert<std::string>::cast(value) : Ref::borrow(none()); }
+    static std::string name(bool) { return "str"; }
+};
+
 template <>
 struct Convert<at::Tensor> {
     static bool load(PyObject* o, bool, at::Tensor& value) {
@@ -488,6 +514,11 @@ struct Kept {
 template <class T>
 struct Kept<T*> {
     using type = LoadedPointer<T>;
+};
+struct LoadedText;
+template <>
+struct Kept<const char*> {
+    using type = LoadedText;
 };
 template <class T>
 struct Kept<c10::ArrayRef<T>> {

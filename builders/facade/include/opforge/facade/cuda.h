@@ -59,12 +59,18 @@ inline void check(int32_t error, const char* file, const char* function, uint32_
     } while (false)
 #define AT_CUDA_CHECK(EXPR) C10_CUDA_CHECK(EXPR)
 #define C10_CUDA_ERROR_HANDLED(EXPR) (EXPR)
-#define C10_CUDA_IGNORE_ERROR(EXPR) static_cast<void>(EXPR)
+#define C10_CUDA_IGNORE_ERROR(EXPR)                \
+    do {                                           \
+        if ((EXPR) != cudaSuccess) {               \
+            static_cast<void>(cudaGetLastError()); \
+        }                                          \
+    } while (false)
 #define C10_CUDA_CLEAR_ERROR() static_cast<void>(cudaGetLastError())
 #define C10_CUDA_CHECK_WARN(EXPR)                                            \
     do {                                                                     \
         const cudaError_t opforge_error = (EXPR);                            \
         if (opforge_error != cudaSuccess) {                                  \
+            static_cast<void>(cudaGetLastError());                           \
             TORCH_WARN("CUDA warning: ", cudaGetErrorString(opforge_error)); \
         }                                                                    \
     } while (false)
@@ -72,7 +78,11 @@ inline void check(int32_t error, const char* file, const char* function, uint32_
 
 inline DeviceIndex device_count() noexcept {
     int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess ? static_cast<DeviceIndex>(count) : DeviceIndex{0};
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // the next launch's check would report it
+        return 0;
+    }
+    return static_cast<DeviceIndex>(count);
 }
 inline DeviceIndex current_device() {
     int32_t index = 0;

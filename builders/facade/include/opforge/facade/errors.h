@@ -127,6 +127,10 @@ inline bool is_value_error(const std::string& text) {
     if (is_not_implemented(text)) {
         fail<NotImplementedError>(text);
     }
+    if (begins(text, "CUDA out of memory. Tried to allocate") || begins(text, "HIP out of memory. Tried to allocate") ||
+        begins(text, "XPU out of memory. Tried to allocate")) {
+        fail<OutOfMemoryError>(text);
+    }
     if (is_value_error(text)) {
         fail<ValueError>(text);
     }

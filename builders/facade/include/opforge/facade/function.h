@@ -2,6 +2,8 @@
 // is Python's: a subclass of torch.autograd.Function, whose forward and backward are C functions of this
 // library. It is made at the first call, and has no name that another library could meet.
 #pragma once
+#include <mutex>
+
 #include "checks.h"
 #include "conversions.h"
 #include "parallel.h"
@@ -138,11 +140,23 @@ inline bool any_variable_requires_grad(const variable_list& list) {
 
 namespace opforge_facade_python {
 
+// Runs a function at the end of a block.
+template <class F>
+struct Finally {
+    F f;
+    explicit Finally(F function) : f(std::move(function)) {}
+    Finally(const Finally&) = delete;
+    Finally& operator=(const Finally&) = delete;
+    ~Finally() { f(); }
+};
 // One call of Function::apply.
 struct AutogradCall {
     torch::autograd::AutogradContext context;
     std::function<std::vector<at::Tensor>(torch::autograd::AutogradContext&)> forward;
     std::vector<at::Tensor> (*backward)(torch::autograd::AutogradContext*, std::vector<at::Tensor>) = nullptr;
+    // Of backward: threads that go through one graph share the context. It is taken without the GIL, as backward may
+    // take that. A backward that goes through the graph itself has it already.
+    std::recursive_mutex lock;
     std::vector<size_t> places;  // of each tensor among the function's inputs
     size_t inputs = 0;
     // what forward threw: on its way through Python it would lose its type
@@ -275,28 +289,29 @@ inline PyObject* autograd_backward(PyObject*, PyObject* args) {
         Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
         Ref capsule = attribute(ctx.get(), autograd().call);
         AutogradCall& call = call_in(capsule.get());
-        std::vector<at::Tensor> grads, list;
+        std::vector<at::Tensor> grads, list, saved_tensors;
         for (OpforgePySize i = 1; i < opforge_PyTuple_Size(args); ++i) {
             grads.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(args, i)));
         }
         Ref saved = attribute(ctx.get(), autograd().saved_tensors);
         for (OpforgePySize i = 0; i < opforge_PyTuple_Size(saved.get()); ++i) {
-            call.context.saved_.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), i)));
+            saved_tensors.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), i)));
         }
         std::vector<at::Tensor> all;
         {
             // torch gives its C++ functions a thread without the GIL
             void* thread = opforge_PyEval_SaveThread();
             try {
+                std::lock_guard<std::recursive_mutex> hold(call.lock);
+                call.context.saved_.swap(saved_tensors);
+                Finally clear([&] { call.context.saved_.swap(saved_tensors); });
                 all = call.backward(&call.context, std::move(grads));
             } catch (...) {
                 opforge_PyEval_RestoreThread(thread);
-                call.context.saved_.clear();
                 throw;
             }
             opforge_PyEval_RestoreThread(thread);
         }
-        call.context.saved_.clear();
         if (all.size() > call.inputs) {
             for (size_t i = call.inputs; i < all.size(); ++i) {
                 if (all[i].defined()) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cxxabi.h>
 
+#include <mutex>
 #include <typeindex>
 
 #include "conversions.h"
@@ -31,6 +32,7 @@ struct Class {
     std::string name;  // with its module
     PyObject* type = nullptr;
     const Class* base = nullptr;
+    bool has_dict = false;
     void* (*to_base)(void*) = nullptr;
 };
 inline std::map<std::type_index, Class*>& classes() {
@@ -42,15 +44,17 @@ const Class* class_of() {
     auto found = classes().find(typeid(T));
     return found == classes().end() ? nullptr : found->second;
 }
+inline std::string demangled(const std::type_info& type) {
+    int status = 0;
+    std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
+    return text ? text.get() : type.name();
+}
 template <class T>
 std::string class_name() {
     if (const Class* c = class_of<T>()) {
         return c->name;
     }
-    int status = 0;
-    std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, &status),
-                                                std::free);
-    return text ? text.get() : typeid(T).name();
+    return demangled(typeid(T));
 }
 
 struct Instance {
@@ -58,11 +62,37 @@ struct Instance {
     void* pointer = nullptr;
     const Class* type = nullptr;
     std::vector<PyObject*> kept;  // objects that live as long as this one
+    PyObject* owner = nullptr;    // a weak reference to the Python object
 };
-// The object of each C++ object: one that is returned again is the same object.
-inline std::map<std::pair<const void*, const Class*>, PyObject*>& objects() {
-    static std::map<std::pair<const void*, const Class*>, PyObject*> all;
-    return all;
+// The object of each C++ object: one that is returned again is the same object. Several objects have one address if
+// the C++ object of an older one has ended without it. The lock is for Pythons without a global one, and is not held
+// while Python runs.
+struct Objects {
+    std::mutex lock;
+    std::multimap<std::pair<const void*, const Class*>, Instance*> all;
+};
+inline Objects& objects() {
+    static auto* made = new Objects();  // capsules end after this library's statics
+    return *made;
+}
+// Returns the newest living object of a C++ object, or an empty reference. An object whose end has begun is none: a
+// callback of a weak reference to it would get it back after that.
+inline Ref living_object(const void* address, const Class* type) {
+    std::vector<Ref> owners;
+    {
+        std::lock_guard<std::mutex> hold(objects().lock);
+        const auto [first, last] = objects().all.equal_range({address, type});
+        for (auto i = last; i != first;) {
+            owners.push_back(Ref::borrow((--i)->second->owner));
+        }
+    }
+    for (const Ref& owner : owners) {
+        Ref object = called(owner.get());
+        if (!is_none(object.get())) {
+            return object;
+        }
+    }
+    return {};
 }
 constexpr const char* instance_name = "opforge.instance";
 inline const Name& slot() {
@@ -74,26 +104,46 @@ inline const Name& slot() {
 }
 inline void free_instance(PyObject* capsule) {
     std::unique_ptr<Instance> instance(static_cast<Instance*>(opforge_PyCapsule_GetPointer(capsule, instance_name)));
-    objects().erase({instance->pointer, instance->type});
+    {
+        std::lock_guard<std::mutex> hold(objects().lock);
+        auto& all = objects().all;
+        const auto [first, last] = all.equal_range({instance->pointer, instance->type});
+        auto own = std::find_if(first, last, [&](const auto& entry) { return entry.second == instance.get(); });
+        if (own != last) {
+            all.erase(own);
+        }
+    }
     instance->held.reset();
+    opforge_Py_DecRef(instance->owner);
     for (PyObject* o : instance->kept) {
         opforge_Py_DecRef(o);
     }
 }
-// Returns what is behind an object of a registered class: null if its constructor has not run.
+// Returns what is behind an object of a registered class: null if its constructor has not run. The slot is read and
+// set without the __getattr__ and __setattr__ of a subclass in Python.
 inline Instance* instance_of(PyObject* o) {
-    Ref capsule = Ref::steal(opforge_PyObject_GetAttr(o, slot().get()));
-    if (!capsule) {
-        opforge_PyErr_Clear();
-        return nullptr;
+    Ref capsule = Ref::steal(opforge_PyObject_GenericGetAttr(o, slot().get()));
+    void* instance = nullptr;
+    if (capsule && is(capsule.get(), &opforge_PyCapsule_Type) &&
+        opforge_PyCapsule_GetDestructor(capsule.get()) == free_instance) {  // of this library, and of no other
+        instance = opforge_PyCapsule_GetPointer(capsule.get(), instance_name);
     }
-    return static_cast<Instance*>(opforge_PyCapsule_GetPointer(capsule.get(), instance_name));
+    if (!instance) {
+        opforge_PyErr_Clear();
+    }
+    return static_cast<Instance*>(instance);
 }
 inline void put_instance(PyObject* o, Instance made) {
-    auto* instance = new Instance(std::move(made));
-    Ref capsule = checked(opforge_PyCapsule_New(instance, instance_name, free_instance));
-    objects()[{instance->pointer, instance->type}] = o;
-    checked(opforge_PyObject_SetAttr(o, slot().get(), capsule.get()));
+    Ref owner = checked(opforge_PyWeakref_NewRef(o, nullptr));
+    auto instance = std::make_unique<Instance>(std::move(made));
+    Ref capsule = checked(opforge_PyCapsule_New(instance.get(), instance_name, free_instance));
+    instance->owner = owner.release();
+    {
+        std::lock_guard<std::mutex> hold(objects().lock);
+        objects().all.emplace(std::pair(instance->pointer, instance->type), instance.get());
+    }
+    instance.release();  // the capsule's from here on
+    checked(opforge_PyObject_GenericSetAttr(o, slot().get(), capsule.get()));
 }
 inline void keep_alive(PyObject* nurse, PyObject* patient) {
     if (is_none(nurse) || is_none(patient)) {
@@ -158,6 +208,15 @@ struct IsRefused<std::unique_ptr<T, D>> : std::true_type {};
 
 // A result is of a class that the source does not register.
 struct NotRegistered {};
+// Returns the owner of an object that knows it by std::enable_shared_from_this, or an empty pointer.
+template <class T, class = void>
+struct OwnerOf {
+    static std::shared_ptr<void> find(T*) { return {}; }
+};
+template <class T>
+struct OwnerOf<T, std::void_t<decltype(std::declval<T&>().weak_from_this())>> {
+    static std::shared_ptr<void> find(T* object) { return object->weak_from_this().lock(); }
+};
 // Makes the object of a C++ object, or returns the one that there is.
 template <class T>
 Ref object_of(T* pointer, Policy policy, PyObject* parent, const std::shared_ptr<T>& shared = {}) {
@@ -178,9 +237,8 @@ Ref object_of(T* pointer, Policy policy, PyObject* parent, const std::shared_ptr
         throw NotRegistered();
     }
     if (policy != Policy::copy && policy != Policy::move) {
-        auto found = objects().find({address, c});
-        if (found != objects().end()) {
-            return Ref::borrow(found->second);
+        if (Ref found = living_object(address, c)) {
+            return found;
         }
     }
     Instance made;
@@ -188,8 +246,6 @@ Ref object_of(T* pointer, Policy policy, PyObject* parent, const std::shared_ptr
     made.pointer = address;
     if (shared) {
         made.held = std::const_pointer_cast<Plain>(shared);
-    } else if (policy == Policy::take_ownership) {
-        made.held = std::shared_ptr<Plain>(const_cast<Plain*>(pointer));
     } else if (policy == Policy::copy || policy == Policy::move) {
         if constexpr (std::is_copy_constructible_v<Plain>) {
             auto copy = std::make_shared<Plain>(*pointer);
@@ -199,6 +255,10 @@ Ref object_of(T* pointer, Policy policy, PyObject* parent, const std::shared_ptr
         } else {
             c10::facade::fail("return_value_policy = copy, but type is non-copyable!");
         }
+    } else if (auto owner = OwnerOf<Plain>::find(const_cast<Plain*>(pointer))) {
+        made.held = std::move(owner);
+    } else if (policy == Policy::take_ownership) {
+        made.held = std::shared_ptr<Plain>(const_cast<Plain*>(pointer));
     }
     Ref object = new_object(made.type);
     put_instance(object.get(), std::move(made));
@@ -240,13 +300,25 @@ struct LoadedPointer {
         return pointer;
     }
 };
+// Whether a type is of the standard library or of the facade: no source registers one of these.
 template <class T>
-constexpr bool is_own_class = (std::is_class_v<T> || std::is_enum_v<T>) && !IsRefused<T>::value;
+constexpr bool is_of_a_library() {
+    std::string_view text = __PRETTY_FUNCTION__;
+    text = text.substr(text.find("T = ") + 4);
+    text = text.substr(0, text.find_first_of("<];"));
+    return text.substr(0, 5) == "std::" || text.find("opforge_facade") != std::string_view::npos;
+}
 template <class T>
-struct ConvertInstance {
+constexpr bool is_own_class =
+    (std::is_class_v<T> || std::is_union_v<T> || std::is_enum_v<T>) && !IsRefused<T>::value && !is_of_a_library<T>();
+template <class T>
+struct IsConvertible {
     static_assert(is_own_class<T>,
                   "this type has no conversion from and to Python in the facade: build this source with torch's own "
                   "headers (opforge: abi=\"torch\").");
+};
+template <class T>
+struct ConvertInstance : IsConvertible<T> {
     static constexpr bool of_instance = true;
     static bool load(PyObject* o, bool, T& value) {
         auto* found = static_cast<T*>(find_instance(o, class_of<T>()));
@@ -279,7 +351,7 @@ struct Convert<Loaded<T>> {
     static std::string name(bool) { return class_name<T>(); }
 };
 template <class T>
-struct Convert<LoadedPointer<T>> {
+struct Convert<LoadedPointer<T>> : IsConvertible<std::remove_const_t<T>> {
     using Plain = std::remove_const_t<T>;
     static bool load(PyObject* o, bool convert, LoadedPointer<T>& value) {
         if (is_none(o)) {
@@ -296,7 +368,7 @@ struct Convert<T*, std::enable_if_t<is_own_class<std::remove_const_t<T>>>> {
     static std::string name(bool) { return class_name<std::remove_const_t<T>>(); }
 };
 template <class T>
-struct Convert<std::shared_ptr<T>> {
+struct Convert<std::shared_ptr<T>> : IsConvertible<std::remove_const_t<T>> {
     static bool load(PyObject* o, bool convert, std::shared_ptr<T>& value) {
         using Plain = std::remove_const_t<T>;
         if (is_none(o)) {
@@ -304,8 +376,15 @@ struct Convert<std::shared_ptr<T>> {
             return convert;
         }
         std::shared_ptr<void> held;
-        void* found = find_instance(o, class_of<Plain>(), &held);
-        value = std::shared_ptr<T>(held, static_cast<Plain*>(found));
+        auto* found = static_cast<Plain*>(find_instance(o, class_of<Plain>(), &held));
+        if (found && !held) {  // Python refers to an object that something else owns
+            held = OwnerOf<Plain>::find(found);
+            if (!held) {
+                throw std::runtime_error("Unable to cast from non-held to held instance (T& to Holder<T>) of type '" +
+                                         demangled(typeid(std::shared_ptr<T>)) + "''");
+            }
+        }
+        value = std::shared_ptr<T>(std::move(held), found);
         return found != nullptr;
     }
     static Ref cast(const std::shared_ptr<T>& value) {

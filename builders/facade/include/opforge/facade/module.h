@@ -185,7 +185,11 @@ struct arg_v : arg {
         } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
             value = py_detail::Convert<std::string>::cast(std::string_view(v));
         } else {
-            value = py_detail::Convert<T>::cast(v);
+            try {
+                value = py_detail::Convert<T>::cast(v);
+            } catch (const py_detail::NotRegistered&) {  // reported with the function's name
+                not_registered = py_detail::demangled(typeid(T));
+            }
         }
     }
     arg_v& noconvert(bool flag = true) {
@@ -197,6 +201,7 @@ struct arg_v : arg {
         return *this;
     }
     py_detail::Ref value;
+    std::string not_registered;  // the default's type, if it has no Python class yet
 };
 template <class T>
 arg_v arg::operator=(T&& value) const {
@@ -238,8 +243,8 @@ struct Argument {
 struct Overload {
     std::vector<Argument> arguments;
     std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
-    std::string result, doc;
-    size_t positional = 0;
+    std::string name, result, doc;
+    size_t positional = 0, only_positional = 0;
     bool is_method = false;
     bool is_constructor = false;
     bool is_operator = false;  // other operands are Python's to try
@@ -252,6 +257,7 @@ struct Overload {
         std::string text = "(";
         for (size_t i = 0; i < types.size(); ++i) {
             text += i ? ", " : "";
+            text += i && i == only_positional ? "/, " : "";
             if (i == positional && positional < types.size()) {
                 text += "*, ";
             }
@@ -265,6 +271,7 @@ struct Overload {
                 text += " = " + shown(arguments[i].otherwise.get());
             }
         }
+        text += only_positional && only_positional == types.size() ? ", /" : "";
         return text + ") -> " + result;
     }
 };
@@ -276,6 +283,7 @@ struct MethodDef {  // PyMethodDef of the stable ABI
 };
 struct Function {
     std::string name, doc;
+    PyObject* object = nullptr;  // what its scope has of it
     std::vector<Overload> overloads;
     MethodDef definition{};
 };
@@ -317,7 +325,7 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values) {
     size_t used = 0;
     for (size_t i = 0; i < n; ++i) {
         const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
-        const bool can_be_named = given.named && argument && !argument->name.empty();
+        const bool can_be_named = given.named && argument && !argument->name.empty() && i >= f.only_positional;
         PyObject* value = nullptr;
         if (i < given.positional) {
             value = given.values[i];
@@ -404,9 +412,8 @@ inline Ref call_overloads(const Function& f, const Given& given) {
     raise(opforge_PyExc_TypeError, no_match(f, given).c_str());
     return {};
 }
-constexpr const char* function_name = "opforge.function";
 inline PyObject* call_function(PyObject* self, PyObject* const* values, OpforgePySize n, PyObject* names) {
-    auto& f = *static_cast<Function*>(opforge_PyCapsule_GetPointer(self, function_name));
+    auto& f = *static_cast<Function*>(opforge_PyLong_AsVoidPtr(self));
     try {
         const size_t named = names ? static_cast<size_t>(opforge_PyTuple_Size(names)) : 0;
         return call_overloads(f, {values, static_cast<size_t>(n), names, named}).release();
@@ -496,10 +503,16 @@ inline void extra(Overload& o, const arg& a) {
     o.arguments.push_back({a.name ? a.name : "", {}, a.converts, a.takes_none});
 }
 inline void extra(Overload& o, const arg_v& a) {
+    if (!a.not_registered.empty()) {
+        throw import_error("arg(): could not convert default argument '" +
+                           (a.name ? std::string(a.name) + ": " : std::string()) + a.not_registered +
+                           (o.name.empty() ? "'" : "' in function '" + o.name + "'") +
+                           " into a Python object (type not registered yet?)");
+    }
     o.arguments.push_back({a.name ? a.name : "", a.value, a.converts, a.takes_none});
 }
 inline void extra(Overload& o, kw_only) { o.positional = o.arguments.size(); }
-inline void extra(Overload&, pos_only) {}
+inline void extra(Overload& o, pos_only) { o.only_positional = o.arguments.size(); }
 template <class... G>
 void extra(Overload&, call_guard<G...>) {}
 template <size_t A, size_t B>
@@ -521,14 +534,46 @@ inline std::string doc_of(const Function& f) {
     }
     return text;
 }
+// __reduce_ex__ of a record: Python pickles a function as a name in the object that it is bound to. That is its module,
+// and a method has none.
+inline PyObject* reduce_record(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
+    try {
+        Ref module = attribute(values[0], "module");
+        if (py_detail::is_none(module.get())) {
+            throw type_error("cannot pickle a method of C++");
+        }
+        Ref arguments = checked(opforge_PyTuple_New(1)), reduced = checked(opforge_PyTuple_New(2));
+        checked(opforge_PyTuple_SetItem(arguments.get(), 0, module.release()));
+        Ref import = attribute(imported("importlib").get(), "import_module");
+        checked(opforge_PyTuple_SetItem(reduced.get(), 0, import.release()));
+        checked(opforge_PyTuple_SetItem(reduced.get(), 1, arguments.release()));
+        return reduced.release();
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// Returns what a Python function is bound to: the address of the C++ one, as a number that knows the function's module.
+inline Ref function_record(Function* f, const Ref& module) {
+    static PyObject* type = nullptr;
+    if (!type) {
+        static MethodDef reduce{"__reduce_ex__", reduce_record, 0x82, nullptr};
+        Ref function = checked(opforge_PyCMethod_New(&reduce, nullptr, nullptr, nullptr));
+        Ref method = checked(opforge_PyInstanceMethod_New(function.get()));
+        type = made_type("function_record", "int", "__reduce_ex__", method).release();
+    }
+    Ref record = called(type, checked(opforge_PyLong_FromVoidPtr(f)));
+    checked(opforge_PyObject_SetAttrString(record.get(), "module", module.get()));
+    return record;
+}
 // Makes the Python object of a function whose first overload is there. It lives as long as the process, as
 // the library does.
-inline Ref function_object(Function* f, const Ref& module_name) {
+inline Ref function_object(Function* f, const Ref& module_name, bool is_in_module) {
     constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
     f->definition.name = f->name.c_str();
     f->definition.call = call_function;
     f->definition.flags = fast_and_keywords;
-    Ref self = checked(opforge_PyCapsule_New(f, function_name, nullptr));
+    Ref self = function_record(f, is_in_module ? module_name : Ref::borrow(py_detail::none()));
     return checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
 }
 enum class Kind { Function, Method, Static };
@@ -538,6 +583,7 @@ Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
     using Guard = typename guard_of<X...>::type;
     using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
     Overload overload;
+    overload.name = name;
     overload.types = Caller::types(true);
     overload.exact_types = Caller::types(false);
     overload.result = Caller::result();
@@ -559,7 +605,10 @@ Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
 inline void add(PyObject* scope, const char* name, Overload overload, Kind kind = Kind::Function) {
     static std::map<std::pair<PyObject*, std::string>, Function*> functions;
     Function*& f = functions[{scope, name}];
-    const bool first = !f;
+    // a scope can be a new one at the address of a module whose body threw
+    Ref members = attribute(scope, "__dict__");
+    Ref present = called(attribute(members.get(), "get").get(), checked(opforge_PyUnicode_InternFromString(name)));
+    const bool first = !f || present.get() != f->object;
     if (first) {
         f = new Function();
         f->name = name;
@@ -570,13 +619,15 @@ inline void add(PyObject* scope, const char* name, Overload overload, Kind kind 
     if (!first) {
         return;
     }
-    Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"));
+    Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"),
+                               kind == Kind::Function);
     if (kind == Kind::Method) {
         made = checked(opforge_PyInstanceMethod_New(made.get()));
     } else if (kind == Kind::Static) {
         made = called(attribute(imported("builtins").get(), "staticmethod").get(), made);
     }
     checked(opforge_PyObject_SetAttrString(scope, name, made.get()));
+    f->object = made.release();
 }
 }  // namespace detail
 
@@ -663,7 +714,13 @@ inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(
             made = checked(opforge_PyModule_New(name));
         }
         module_ m(made);
-        fill(m);
+        const auto before = classes();
+        try {
+            fill(m);
+        } catch (...) {  // the next import registers the classes again
+            classes() = before;
+            throw;
+        }
         return made.release();
     } catch (...) {
         translate();
@@ -695,6 +752,20 @@ struct Convert<pybind11::object> {
         return true;
     }
     static Ref cast(const pybind11::object& value) { return value.ref(); }
+    static std::string name(bool) { return "object"; }
+};
+template <>
+struct Convert<pybind11::handle> {
+    static bool load(PyObject* o, bool, pybind11::handle& value) {
+        value = pybind11::handle(o);
+        return true;
+    }
+    static Ref cast(const pybind11::handle& value) {
+        if (!value.ptr()) {
+            throw Raised();
+        }
+        return Ref::borrow(value.ptr());
+    }
     static std::string name(bool) { return "object"; }
 };
 template <>

@@ -3,6 +3,7 @@
 // differs between versions and in free-threaded builds, is compiled in. They are weak: a library loads
 // in a process without Python as well.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@ struct _typeobject;
 #define OPFORGE_PYTHON_DATA(type, name) \
     extern "C" type opforge_##name __asm__(#name) __attribute__((weak, visibility("default")));
 using OpforgePySize = std::ptrdiff_t;
+using OpforgePyDestructor = void (*)(PyObject*);
 OPFORGE_PYTHON(void, Py_IncRef, PyObject*)
 OPFORGE_PYTHON(void, Py_DecRef, PyObject*)
 OPFORGE_PYTHON(int, Py_IsInitialized, )
@@ -30,6 +32,9 @@ OPFORGE_PYTHON(PyObject*, PyObject_GetAttrString, PyObject*, const char*)
 OPFORGE_PYTHON(int, PyObject_SetAttrString, PyObject*, const char*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GetAttr, PyObject*, PyObject*)
 OPFORGE_PYTHON(int, PyObject_SetAttr, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_GenericGetAttr, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyObject_GenericSetAttr, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyWeakref_NewRef, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyUnicode_InternFromString, const char*)
 OPFORGE_PYTHON(int, PyObject_IsTrue, PyObject*)
 OPFORGE_PYTHON(int, PyObject_RichCompareBool, PyObject*, PyObject*, int)
@@ -45,6 +50,8 @@ OPFORGE_PYTHON(PyObject*, PyLong_FromLongLong, long long)
 OPFORGE_PYTHON(PyObject*, PyLong_FromUnsignedLongLong, unsigned long long)
 OPFORGE_PYTHON(long long, PyLong_AsLongLong, PyObject*)
 OPFORGE_PYTHON(unsigned long long, PyLong_AsUnsignedLongLong, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyLong_FromVoidPtr, void*)
+OPFORGE_PYTHON(void*, PyLong_AsVoidPtr, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyNumber_Index, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyNumber_Long, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyNumber_Float, PyObject*)
@@ -84,6 +91,7 @@ OPFORGE_PYTHON(PyObject*, PyMapping_Items, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyCapsule_New, void*, const char*, void (*)(PyObject*))
 OPFORGE_PYTHON(void*, PyCapsule_GetPointer, PyObject*, const char*)
 OPFORGE_PYTHON(int, PyCapsule_SetPointer, PyObject*, void*)
+OPFORGE_PYTHON(OpforgePyDestructor, PyCapsule_GetDestructor, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyErr_Occurred, )
 OPFORGE_PYTHON(void, PyErr_Clear, )
 OPFORGE_PYTHON(void, PyErr_SetString, PyObject*, const char*)
@@ -246,6 +254,16 @@ Ref called(PyObject* f, const A&... arguments) {
     return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
 }
 
+// Makes a subclass of one of Python's own types, with one method.
+inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
+    Ref builtins = imported("builtins");
+    Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
+    checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
+    checked(opforge_PyDict_SetItemString(members.get(), method_name, method.get()));
+    return called(attribute(builtins.get(), "type").get(), checked(opforge_PyUnicode_InternFromString(name)), bases,
+                  members);
+}
+
 class Gil {
 public:
     Gil() : state_(opforge_PyGILState_Ensure()) {}
@@ -283,12 +301,14 @@ inline std::string type_name(PyObject* o) {
     opforge_PyErr_Clear();
     return p ? std::string(p, static_cast<size_t>(n)) : std::string();
 }
+// Returns an object's repr, for texts of errors and signatures: one that raises must not hide the text.
 inline std::string shown(PyObject* o) {
-    Ref text = checked(opforge_PyObject_Repr(o));
+    Ref text = Ref::steal(opforge_PyObject_Repr(o));
     OpforgePySize n = 0;
-    const char* p = opforge_PyUnicode_AsUTF8AndSize(text.get(), &n);
+    const char* p = text ? opforge_PyUnicode_AsUTF8AndSize(text.get(), &n) : nullptr;
     if (!p) {
-        throw Raised();
+        opforge_PyErr_Clear();
+        return "<repr raised Error>";
     }
     return std::string(p, static_cast<size_t>(n));
 }
@@ -361,8 +381,8 @@ inline Ref from_tensor(const at::Tensor& t) {
     }
     // In spite of its name the function copies what the handle refers to: the handle stays ours.
     // The capsule is used again by the next call; one that comes in between, from Python code, finds none.
-    static thread_local PyObject* kept = nullptr;
-    Ref capsule = Ref::steal(std::exchange(kept, nullptr));
+    static std::atomic<PyObject*> kept{nullptr};
+    Ref capsule = Ref::steal(kept.exchange(nullptr));
     if (capsule) {
         checked(opforge_PyCapsule_SetPointer(capsule.get(), t.handle()));
     } else {
@@ -370,8 +390,9 @@ inline Ref from_tensor(const at::Tensor& t) {
     }
     Ref made = checked(
         opforge_PyObject_CallFunctionObjArgs(functions.give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
-    if (!kept) {
-        kept = capsule.release();
+    PyObject* unset = nullptr;
+    if (kept.compare_exchange_strong(unset, capsule.get())) {
+        capsule.release();
     }
     return made;
 }
