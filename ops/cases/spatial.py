@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHANNELS = 320
+ROUNDED_SUMS = {"bfloat16": 2.0**-5, "float16": 2.0**-8}
+"""Each image's sum with its bias is rounded, as torch and DeepSpeed do: half a unit of up to 8, twice."""
 GOAL = 0.8  # for what no cache holds
 
 
@@ -63,6 +65,7 @@ def _case(name: str, function: str, images: int, torchs: Callable[[Prepared], Ca
         reference=_expected,
         dtypes=("float32", "bfloat16", "float16"),
         shapes=((2, 0), (1, 1), (1, 7), (3, 5), (2, 17, 15), (2, 1025)),
+        tolerance=ROUNDED_SUMS if images > 1 else None,
         outputs=("out",),
         strided=False,
         promises=(*ORDINARY, Promise.BATCH, Promise.ZEROS),
