@@ -49,11 +49,11 @@ class Fact(NamedTuple):
 def stated(codes: Iterable[types.CodeType], classes: Iterable[type]) -> list[Fact]:
     """Returns what states code that was inlined, and the classes of values. Raises UndescribedError."""
     facts, read = set[Fact](), set[tuple[str, str]]()
-    for code in set(codes):
+    for code in {id(code): code for code in codes}.values():
         module = inspect.getmodule(code)
         if module is None:
             raise UndescribedError(f"the source of {code.co_qualname} cannot be found: it is in no module")
-        if not any(code is each for each in _codes_at(module, code.co_qualname)):
+        if code not in _codes_at(module, code.co_qualname):  # equal is enough: torch keeps some code by its value
             raise UndescribedError(f"{module.__name__}.{code.co_qualname} is not the function that was traced")
         facts.add(_fact(CODE, module.__name__, code.co_qualname))
         read |= _read_of_modules(code, module)
@@ -235,7 +235,8 @@ def _class_texts(kind: Any) -> list[str]:
 
 def _bases(kind: type) -> list[type]:
     """Returns the classes of which a class and its metaclass consist."""
-    found = [*kind.__mro__, *(type(kind).__mro__ if type(kind) is not type else ())]
+    of_class: type = type(kind)
+    found = [*kind.__mro__, *(of_class.__mro__ if of_class is not type else ())]
     return [each for each in found if each.__module__ != "builtins"]
 
 
@@ -251,7 +252,7 @@ def _text(value: Any, is_fixed: bool, depth: int = 0) -> str:
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, NATIVE):
-        return f"native {getattr(value, '__qualname__', value.__name__)}"
+        return f"native {getattr(value, '__qualname__', '')}"
     if wrapped := _wrapped(value):
         return f"{type(value).__qualname__} {[deeper(part) for part in wrapped]}"
     if type(value) in PLAIN:

@@ -130,7 +130,7 @@ class CompiledFunction:
 
     def _has_hooks_inside(self) -> bool:
         """Returns whether a module in the module has hooks. Where one has got them since, a guard fails."""
-        owner = getattr(self._plain, "__self__", None)
+        owner: Any = getattr(self._plain, "__self__", None)
         modules = owner.modules() if hasattr(owner, "_forward_hooks") else ()
         return any(vars(module).get(each) for module in modules for each in HOOKS)
 

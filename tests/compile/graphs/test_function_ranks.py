@@ -64,7 +64,7 @@ def ranks(folder, count, port):
 
 
 def first_start(count):
-    """What so many ranks print that find nothing."""
+    """Returns what so many ranks print that find nothing."""
     return ["0 1"] + ["1 0"] * (count - 1) if SERVES_ALL else ["0 1"] * count
 
 
