@@ -109,7 +109,7 @@ class Uses:
         return alive, weak() is None
 
     def dying(self) -> object:
-        """A callback of a weak reference asks for the C++ object of the Python object that ends."""
+        """Asks for a C++ object in a callback of a weak reference to its Python object."""
         held = self.m.Held()
         self.m.store(held)
         seen: list[Any] = []
@@ -126,7 +126,7 @@ class Uses:
         return refused, self.m.stored()
 
     def owned_by_cpp(self) -> object:
-        """An object that C++ owns, and gives as a plain pointer."""
+        """Takes a plain pointer to an object that C++ owns."""
         self.m.store(self.m.Held())
         gc.collect()
         raw = self.m.stored_raw()
@@ -138,7 +138,7 @@ class Uses:
         return counts
 
     def same_address(self) -> object:
-        """A C++ object ended before its Python object, and another one has its address."""
+        """Makes a C++ object at the address of one that ended before its Python object."""
         old = self.m.spot()
         self.m.end_spot()
         new = self.m.Spot()

@@ -154,6 +154,7 @@ inline void keep_alive(PyObject* nurse, PyObject* patient) {
         c10::facade::fail("py::keep_alive needs an object of a class of this module as the one that keeps");
     }
     opforge_Py_IncRef(patient);
+    std::lock_guard<std::mutex> hold(objects().lock);
     instance->kept.push_back(patient);
 }
 // Returns the C++ object behind an object, or null if that is none of the class.
