@@ -335,7 +335,7 @@ class Case:
         return {OURS: self.ours or call_of, **self.rivals}
 
     def bound(self, loaded: Any) -> Callable[..., Any]:
-        """Returns the function of a loaded op. Raises ValueError for a name without an op, which only a builder loads."""
+        """Returns the function of a loaded op. Raises ValueError for a name without an op."""
         if loaded is None and isinstance(self.function, str):
             raise ValueError(
                 f"the case {self.name!r} names the function {self.function!r} of an op, and no op was loaded: expected"

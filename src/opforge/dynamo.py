@@ -21,14 +21,11 @@ import io
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from opforge import inductor
-from opforge.versions import version_of
 
-ONE_RANK = (2, 14)
-"""From this release of torch on, a graph with collectives that one rank has compiled can be made to serve all ranks."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None), types.MethodType)
 """Types of values that are the same if they are equal."""
 RESTARTS = 8
@@ -266,7 +263,7 @@ def compiled(
     asked = hooks.Hooks(guard_filter_fn=noted.keeps)
     backend = _backend(options, noted.graphs)
     try:
-        with _noting(noted.codes), _one_rank(), with_hook_guards(), _without_gradients(function):
+        with _noting(noted.codes), with_hook_guards(), _without_gradients(function):
             for attempt in range(RESTARTS + 1):
                 noted.codes.clear()
                 noted.graphs.clear()
@@ -402,18 +399,6 @@ def _without_gradients(function: Any) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def _one_rank() -> Any:
-    """Returns a context in which graphs with collectives hold for all ranks, where torch has that."""
-    import torch
-
-    if not _serves_all_ranks():
-        return nullcontext()
-    config: Any = torch.compiler.config
-    if not hasattr(config, "compile_on_one_rank"):
-        config = torch.distributed.config
-    return config.patch(compile_on_one_rank=True)
-
-
 def _group() -> Any:
     """Returns the process group of all ranks; None if there is none."""
     import torch
@@ -422,16 +407,10 @@ def _group() -> Any:
     return distributed.group.WORLD if distributed.is_available() else None
 
 
-def _serves_all_ranks() -> bool:
-    import torch
-
-    return version_of(torch.__version__)[:2] >= ONE_RANK and _group() is not None
-
-
 def ranks() -> str:
     """Returns what torch takes of the process group as constants, and a guard does not check.
 
-    The rank is in it, unless torch makes a graph hold for all ranks.
+    The rank is in it: a function may have a branch on it.
     """
     import torch
 
@@ -439,7 +418,7 @@ def ranks() -> str:
         return ""
     distributed: Any = torch.distributed
     size, rank = distributed.get_world_size(), distributed.get_rank()
-    return f"{distributed.get_backend()} {size} {'' if _serves_all_ranks() else rank}"
+    return f"{distributed.get_backend()} {size} {rank}"
 
 
 def with_hook_guards() -> Any:

@@ -1,7 +1,4 @@
-"""Ranks that communicate inside a function: they compile without a call, and find it the next time.
-
-From torch 2.14 on one compiles for all; before that the rank is a constant in what is compiled.
-"""
+"""Ranks that communicate inside a function: each compiles without a call, and finds it the next time."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ import pytest
 from support import child_processes, text_files
 from support.remote.servers import free_port
 
-from opforge import dynamo
-
 torch = pytest.importorskip("torch")
-SERVES_ALL = tuple(map(int, torch.__version__.split(".")[:2])) >= dynamo.ONE_RANK
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(1200)]
 MODEL = """
 import torch
@@ -63,17 +57,12 @@ def ranks(folder, count, port):
     return sorted(printed)
 
 
-def first_start(count):
-    """Returns what so many ranks print that find nothing."""
-    return ["0 1"] + ["1 0"] * (count - 1) if SERVES_ALL else ["0 1"] * count
-
-
 def test_two_ranks_wait_for_no_collective_and_find_what_they_compiled(tmp_path):
-    assert ranks(tmp_path, 2, free_port()) == first_start(2)
+    assert ranks(tmp_path, 2, free_port()) == ["0 1"] * 2
     assert ranks(tmp_path, 2, free_port()) == ["1 0"] * 2
 
 
 @pytest.mark.long("eight processes that import torch")
 def test_eight_ranks(tmp_path):
-    assert ranks(tmp_path, 8, free_port()) == first_start(8)
+    assert ranks(tmp_path, 8, free_port()) == ["0 1"] * 8
     assert ranks(tmp_path, 8, free_port()) == ["1 0"] * 8
