@@ -287,7 +287,8 @@ def _identity(packed: Sequence[Packed], folder: str, url: str) -> tuple[str, Ver
         raise PublishError(folder, url, f"its variants are of several commits: {', '.join(commits)}", hint)
     names.check(name, folder)
     if name.startswith(LOCAL):
-        raise PublishError(name, url, "local stands for no organization", "Name one in kernel.toml, or pack it again with --name ORG/NAME")
+        hint = "Name one in kernel.toml, or pack it again with --name ORG/NAME"
+        raise PublishError(name, url, "local stands for no organization", hint)
     return name, number
 
 

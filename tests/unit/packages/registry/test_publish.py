@@ -150,7 +150,7 @@ class TestPublish:
             withdraw_release(registry.store, "acme/plain@1", "x" * 400)
 
     def test_a_package_without_an_organization_is_refused(self, registry):
-        with pytest.raises(PublishError, match="local stands for no organization. Name one in kernel.toml"):
+        with pytest.raises(PublishError, match="local stands for no organization"):
             registry.publish("local/plain")
 
     def test_a_folder_without_a_variant_is_refused(self, registry, tmp_path):
