@@ -17,6 +17,7 @@ from support.paths import CHECKOUT
 import opforge
 import opforge.accelerator
 import opforge.testing
+from opforge.ops import cases
 
 pytestmark = pytest.mark.compile
 EXAMPLES = os.path.join(CHECKOUT, "examples")
@@ -27,6 +28,7 @@ PUBLIC = {
     "opforge": opforge.__all__,
     "opforge.accelerator": opforge.accelerator.__all__,
     "opforge.errors": None,
+    "opforge.ops.cases": cases.__all__,
     "opforge.testing": opforge.testing.__all__,
 }
 """The documented modules, and the public names of each (None: all)."""
