@@ -34,7 +34,6 @@ NOT_TYPED = {
     "opforge publish URL FOLDER": "needs a package; tests/unit/packages/registry/test_publish.py has some",
     "repair-wheel WHEEL": "a wheel of one's own: tests/compile/shipping/test_repaired_wheels.py",
     "split-wheel dist/my_package": "a project of one's own: tests/compile/shipping/test_wheel_variants.py",
-    "uv pip install --preview-features": "tests/compile/shipping/test_wheel_variants.py runs it, where uv is",
     "publish URL compiled:NAME": "graphs of one's own: tests/unit/remote/commands/test_verbs.py has some",
     "rm compiled:NAME": "graphs of one's own: tests/unit/cli/test_ls_kinds.py",
     "make ": "it is what runs these tests",

@@ -92,7 +92,7 @@ def test_a_torch_that_is_not_known_is_said_once(machines, monkeypatch, warnings_
     inductor.watch()
     (warning,) = warnings_of_the_cache()
     assert warning.startswith("opforge.no_builds() does not refuse what torch.compile compiles: torch 2.")
-    assert warning.endswith(" is not known here: expected torch 2.99")
+    assert " is not known here: expected torch 2.99, or another that has passed `opforge check compiled`" in warning
 
 
 @pytest.mark.long("takes 8 s")

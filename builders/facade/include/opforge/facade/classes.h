@@ -117,7 +117,7 @@ inline Ref class_property(const Ref& dict) {
     if (!type) {
         static MethodDef get{"__get__", copy_of_getter, 0x82, nullptr};
         Ref function = checked(opforge_PyCMethod_New(&get, nullptr, nullptr, nullptr));
-        Ref method = checked(opforge_PyInstanceMethod_New(function.get()));
+        Ref method = method_of(function);
         type = made_type("static_property", "property", "__get__", method).release();
     }
     return called(type, dict);
@@ -154,7 +154,7 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     static MethodDef state{"__getstate__", no_state, 0x82, nullptr};
     auto put_method = [&](MethodDef& definition) {
         Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
-        put(definition.name, checked(opforge_PyInstanceMethod_New(function.get())));
+        put(definition.name, method_of(function));
     };
     put_method(init);
     if (!base) {

@@ -8,8 +8,6 @@
 
 #include "conversions.h"
 
-OPFORGE_PYTHON(PyObject*, PyInstanceMethod_New, PyObject*)
-
 namespace pybind11 {
 inline namespace opforge_facade {
 enum class return_value_policy : uint8_t {
@@ -25,6 +23,18 @@ enum class return_value_policy : uint8_t {
 }  // namespace pybind11
 
 namespace opforge_facade_python {
+// Returns a function that becomes a method of the object it is got from. CPython makes one by a function that is not in
+// its stable ABI. So the library does not link it: ctypes finds it, when a class is registered.
+inline Ref method_of(const Ref& function) {
+    const Ref ctypes = imported("ctypes"), object = attribute(ctypes.get(), "py_object");
+    const Ref kind = called(attribute(ctypes.get(), "PYFUNCTYPE").get(), object, object);
+    Ref named = checked(opforge_PyTuple_New(2));
+    checked(opforge_PyTuple_SetItem(named.get(), 0,
+                                    checked(opforge_PyUnicode_InternFromString("PyInstanceMethod_New")).release()));
+    checked(opforge_PyTuple_SetItem(named.get(), 1, attribute(ctypes.get(), "pythonapi").release()));
+    return called(called(kind.get(), named).get(), function);
+}
+
 using Policy = ::pybind11::return_value_policy;
 
 // A class or an enumeration that the source registers.

@@ -559,7 +559,7 @@ inline Ref function_record(Function* f, const Ref& module) {
     if (!type) {
         static MethodDef reduce{"__reduce_ex__", reduce_record, 0x82, nullptr};
         Ref function = checked(opforge_PyCMethod_New(&reduce, nullptr, nullptr, nullptr));
-        Ref method = checked(opforge_PyInstanceMethod_New(function.get()));
+        Ref method = method_of(function);
         type = made_type("function_record", "int", "__reduce_ex__", method).release();
     }
     Ref record = called(type, checked(opforge_PyLong_FromVoidPtr(f)));
@@ -622,7 +622,7 @@ inline void add(PyObject* scope, const char* name, Overload overload, Kind kind 
     Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"),
                                kind == Kind::Function);
     if (kind == Kind::Method) {
-        made = checked(opforge_PyInstanceMethod_New(made.get()));
+        made = method_of(made);
     } else if (kind == Kind::Static) {
         made = called(attribute(imported("builtins").get(), "staticmethod").get(), made);
     }
