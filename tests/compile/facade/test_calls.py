@@ -60,7 +60,9 @@ def test_a_call_keeps_no_tensor(
     before = kept()
     for _ in range(5):
         call(module, x, y)
-    assert kept() == before
+    after = kept()
+    assert after[0] <= before[0], "fewer are those that other tests have left"
+    assert after[1:] == before[1:]
 
 
 def _facts(result: torch.Tensor, x: torch.Tensor) -> tuple[object, ...]:
