@@ -192,7 +192,7 @@ def _index(wheel_directory: str, whole: str, variants: Sequence[Variant]) -> byt
             continue
         properties = _properties(os.path.join(wheel_directory, name), label)
         if label in found and found[label].properties != properties:
-            problem = f"it has the label {label!r} and other properties than the variant that is to be written"
+            problem = f"it has the label {label!r} and other properties than the new variant"
             raise _error(name, problem, "Remove it, or give one of them another label")
         found.setdefault(label, Variant(label, Target("cpu"), properties))
     return variant_format.document([found[label] for label in sorted(found)])
@@ -248,7 +248,7 @@ def _drivers(libraries: Iterable[Built]) -> dict[str, str]:
 def _belongs(library: Built, variant: Variant) -> bool:
     """Returns whether a variant holds a library.
 
-    One for a device holds the code of all levels of the processor too: it is small, and the device says nothing of it.
+    One for a device holds the code of all levels of the processor too: it is small.
     """
     if variant.target.device == "cpu":
         return library.target == variant.target
@@ -278,7 +278,7 @@ def _part(opened: Wheel, libraries: Sequence[Built], kept: Sequence[Built], fold
 def _audit(folder: str, libraries: Sequence[Built]) -> None:
     """Raises BuilderError if a library's machine code, for the host or a device, exceeds what its variant says.
 
-    The variant for a device says nothing of the processor: its host code must run on the lowest level.
+    The variant for a device names no level of the processor: its host code must run on the lowest one.
     """
     lowest = next(library.target for library in sorted(libraries, key=lambda each: _rank(each.target)))
     for library in libraries:

@@ -144,30 +144,30 @@ class NinjaAdapter(Adapter):
     def _ordered(self, folder: str) -> _Ordered:
         try:
             with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
-                told = file.read().replace("$:", ":").replace(" $\n", " ").replace(" -MMD ", " -MD ")
-            sources = {match["path"]: _digest(match["path"]) for match in SOURCE.finditer(told)}
-            home, cuda, release = _cuda(told)
+                rules = file.read().replace("$:", ":").replace(" $\n", " ").replace(" -MMD ", " -MD ")
+            sources = {match["path"]: _digest(match["path"]) for match in SOURCE.finditer(rules)}
+            home, cuda, release = _cuda(rules)
             cubins = {name: _digest(os.path.join(folder, name)) for name in _ending(folder, ".cubin")}  # are embedded
         except (OSError, ValueError) as error:
             return _Ordered("", (), {}, (), (), str(error))
-        compilers = {one for found in COMPILER.findall(told) for one in found if one} | ({"g++"} if home else set())
-        paths = [match["path"] for match in INCLUDE.finditer(told)]
+        compilers = {one for found in COMPILER.findall(rules) for one in found if one} | ({"g++"} if home else set())
+        paths = [match["path"] for match in INCLUDE.finditer(rules)]
         paths += [path for name in HEADER_VARIABLES for path in os.environ.get(name, "").split(":") if path]
         folders = [*map(os.path.dirname, sources), *(os.path.normpath(os.path.join(folder, path)) for path in paths)]
         roots = [*dict.fromkeys([*folders, LOCAL_HEADERS])]
 
-        told = SOURCE.sub(lambda match: match[0].removesuffix(match["path"]) + sources[match["path"]], told)
-        told = _replaced(told, folder, "$folder")
+        rules = SOURCE.sub(lambda match: match[0].removesuffix(match["path"]) + sources[match["path"]], rules)
+        rules = _replaced(rules, folder, "$folder")
         for number, root in enumerate(self.packages()):
-            told = _replaced(told, root, f"$package{number}")
-        users = [*dict.fromkeys(match["path"] for match in INCLUDE.finditer(told))]
-        told = INCLUDE.sub(lambda match: f"{match['option']} $include{users.index(match['path'])}", told)
-        told = TOOLS.sub(_options, _replaced(told, executable, "$python"))
+            rules = _replaced(rules, root, f"$package{number}")
+        users = [*dict.fromkeys(match["path"] for match in INCLUDE.finditer(rules))]
+        rules = INCLUDE.sub(lambda match: f"{match['option']} $include{users.index(match['path'])}", rules)
+        rules = TOOLS.sub(_options, _replaced(rules, executable, "$python"))
         for part in ("lib64", "lib", "targets", "bin", "nvvm") if home else ():
-            told = _replaced(told, f"{home}/{part}", f"$cuda_home/{part}")
-        problem = _problem(told)
-        told += f"\n{[*map(roots.index, folders)]}\n{cubins}\n{release}"
-        return _Ordered(bytes_digest(told.encode()), roots, sources, compilers, cuda, problem)
+            rules = _replaced(rules, f"{home}/{part}", f"$cuda_home/{part}")
+        problem = _problem(rules)
+        rules += f"\n{[*map(roots.index, folders)]}\n{cubins}\n{release}"
+        return _Ordered(bytes_digest(rules.encode()), roots, sources, compilers, cuda, problem)
 
     def _built(self, folder: str, ordered: _Ordered, began: int) -> Files:
         """Returns what ninja has made. Raises ValueError for what could not be known again; OSError."""
@@ -249,21 +249,21 @@ def _present(inputs: Mapping[str, Any], roots: Sequence[str]) -> list[list[int]]
     ]
 
 
-def _problem(told: str) -> str:
+def _problem(rules: str) -> str:
     """Returns what is not known of the files that ninja is told; empty if there is nothing."""
-    told = ONLY_TEXT.sub("", told)
-    if unclear := UNCLEAR.search(told):
+    rules = ONLY_TEXT.sub("", rules)
+    if unclear := UNCLEAR.search(rules):
         return f"{unclear[0].strip()} names files, and not which"
-    others = [match["path"] for match in LIBRARY.finditer(told) if not match["path"].startswith(LIBRARIES)]
+    others = [match["path"] for match in LIBRARY.finditer(rules) if not match["path"].startswith(LIBRARIES)]
     return f"{others[0]} may change, and its content is not known" if others else ""
 
 
-def _cuda(told: str) -> tuple[str, Sequence[str], str]:
+def _cuda(rules: str) -> tuple[str, Sequence[str], str]:
     """Returns the folder of CUDA or ROCm, those of its headers, and its release; empty if it is not used.
 
     Raises ValueError for a release that is not known.
     """
-    named = {match["name"]: match["path"] for match in CUDA.finditer(told)}
+    named = {match["name"]: match["path"] for match in CUDA.finditer(rules)}
     if "nvcc" not in named:
         return "", (), ""
     nvcc = named["nvcc"].replace("$cuda_home", named.get("cuda_home", ""))
@@ -317,9 +317,9 @@ def _list_all_headers(folder: str) -> None:
     """Makes compilers list headers of -isystem and of /usr/local too. Raises OSError."""
     path = os.path.join(folder, BUILD)
     with open(path, encoding="utf-8") as file:
-        told = file.read()
-    if " -MMD " in told:
-        write_file(path, told.replace(" -MMD ", " -MD ").encode(), 0o600)
+        rules = file.read()
+    if " -MMD " in rules:
+        write_file(path, rules.replace(" -MMD ", " -MD ").encode(), 0o600)
 
 
 def _clock(folder: str) -> int:
@@ -351,14 +351,14 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path.startswith(os.path.join(folder, "")) or path == folder for folder in folders)
 
 
-def _replaced(told: str, path: str, name: str) -> str:
-    """Returns what is told with a name in the place of a path, and not of one that begins or ends like it."""
-    return re.sub(rf"(?:(?<=-[IL])|(?<![\w.$/+-])){re.escape(path)}(?![\w.+-])", lambda _found: name, told)
+def _replaced(rules: str, path: str, name: str) -> str:
+    """Returns the rules with a name in the place of a path, and not of one that begins or ends like it."""
+    return re.sub(rf"(?:(?<=-[IL])|(?<![\w.$/+-])){re.escape(path)}(?![\w.+-])", lambda _found: name, rules)
 
 
-def _options(told: re.Match[str]) -> str:
+def _options(rules: re.Match[str]) -> str:
     """Returns the options of a compiler that has some, without its path."""
-    return " ".join(word for word in told[0].split() if word.startswith("-"))
+    return " ".join(word for word in rules[0].split() if word.startswith("-"))
 
 
 def _ending(folder: str, suffix: str) -> list[str]:

@@ -37,10 +37,6 @@ class AnswerBuilder(OpBuilder):
     extra_compile_args = FLAGS
     signatures = {"answer": (ctypes.c_int, [])}
 
-class SecondBuilder(AnswerBuilder):
-    name, devices = "second", ("cpu",)
-    sources = ["answer.cpp"]
-
 class OnGpusBuilder(AnswerBuilder):
     name, devices = "on_gpus", ("cuda",)
     sources = ["answer.cpp", "answer.cu"]
@@ -245,10 +241,6 @@ REFUSED = {
         {"variants": {"labels": {"cuda:sm_90": "hopper"}}},
         "a label is given to cuda:sm_90, for which nothing is built.*The targets are cpu:x86-64, ",
     ),
-    "ops with other targets": (
-        {"ops": [*OPS, "mine.ops:SecondBuilder"], "targets": [*LEVELS[:2], "cuda:sm_90"]},
-        None,
-    ),
     "an op for GPUs alone": (
         {"ops": [*OPS, "mine.ops:OnGpusBuilder"], "targets": [*LEVELS[:1], "cuda:sm_90"]},
         "mine.ops:OnGpusBuilder is built for cuda:sm_90 alone: the variant 'null' would lack it.*Give the op code for",
@@ -265,7 +257,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name, (_table, text) in REFUSED.items() if text])
+@pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_split_is_an_error_before_anything_is_built(own_store, tmp_path, name):
     table, text = REFUSED[name]
     if any("cuda" in target for target in table.get("targets", ())) and not shutil.which("nvcc"):
@@ -282,6 +274,15 @@ def test_ops_with_different_levels_are_refused_and_may_be_left_out(own_store):
     with pytest.raises(BuilderError, match="first is built for cpu:x86-64, cpu:x86-64-v2, and second for cpu:x86-64:"):
         split.variants_of(ops)
     assert [variant.label for variant in split.variants_of(ops, partial=True)] == ["null", "x86_64_v2"]
+
+
+def test_an_op_for_gpus_alone_is_refused_and_may_be_left_out():
+    from opforge.accelerator.target import Target
+
+    ops = {"on_gpus": [Target.parse("cuda:sm_90")]}
+    with pytest.raises(BuilderError, match="on_gpus is built for cuda:sm_90 alone: the variant 'null' would lack it"):
+        split.variants_of(ops)
+    assert [variant.label for variant in split.variants_of(ops, partial=True)] == ["null", "sm90"]
 
 
 def test_a_processor_without_levels_has_the_null_variant_alone():
