@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
-from opforge.versions import version_of
-from opforge.warm.library import RECORD
+from opforge.fast_path.library import RECORD
+from opforge.foundation.versions import version_of
 
 from .declaration.abi import TORCH
 

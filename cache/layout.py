@@ -24,12 +24,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opforge import formats
-from opforge.memory import MACHINE as MACHINE
-from opforge.warm.library import PACKAGE_LAYER as PACKAGE_LAYER
-from opforge.warm.lookup import FETCHED as FETCHED
-from opforge.warm.lookup import LISTED as LISTED
-from opforge.warm.lookup import UNSIGNED as UNSIGNED
+from opforge.fast_path.library import PACKAGE_LAYER as PACKAGE_LAYER
+from opforge.fast_path.lookup import FETCHED as FETCHED
+from opforge.fast_path.lookup import LISTED as LISTED
+from opforge.fast_path.lookup import UNSIGNED as UNSIGNED
+from opforge.foundation import formats
+from opforge.foundation.memory import MACHINE as MACHINE
 
 VERSION = formats.STORE
 SWEPT = "swept"

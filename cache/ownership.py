@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from opforge.memory import read_file
+from opforge.foundation.memory import read_file
 
 from .areas import AREAS, names_in
 from .filesystem.files import is_temp_name

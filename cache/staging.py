@@ -7,9 +7,9 @@ import logging
 import os
 import shutil
 
-from opforge.events import emit
-from opforge.machine_folder import make_folder, now_in
-from opforge.trust import link_problem
+from opforge.foundation.events import emit
+from opforge.foundation.file_owners import link_problem
+from opforge.foundation.files import make_folder, now_in
 
 from .filesystem.files import fsync, size_of
 from .layout import Layout

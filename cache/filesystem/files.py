@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any
 
-from opforge import memory
-from opforge.machine_folder import is_shared
+from opforge.foundation import memory
+from opforge.foundation.files import is_shared
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""

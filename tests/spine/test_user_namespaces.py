@@ -30,7 +30,7 @@ print(trust.folder_problem(%r, trust.trusted_ids(), above, settings.trusted_fold
 """
 SITE = """
 from opforge.errors import OpforgeError
-from opforge.settings import table
+from opforge.foundation.settings import table
 table.SITE_FILE = "/mnt/etc/config.toml"
 try:
     print(table.jobs())

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 from support import child_processes
 
-from opforge import memory, settings
 from opforge.builders import toolchains
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.cli import group
 from opforge.errors import ConfigFileError
-from opforge.settings import files
+from opforge.foundation import memory, settings
+from opforge.foundation.settings import files
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 from support import child_processes
 
-from opforge.events import emit
+from opforge.foundation.events import emit
 
 
 def events(path):
@@ -54,13 +54,13 @@ def test_a_full_disk_is_ignored(monkeypatch):
 
 
 def test_a_closed_stderr_is_ignored(tmp_path):
-    code = "import os; os.close(2); from opforge.events import emit; emit('hit'); print('done')"
+    code = "import os; os.close(2); from opforge.foundation.events import emit; emit('hit'); print('done')"
     assert child_processes.run_python(code, env={"OPFORGE_LOG": "-"}) == "done\n"
 
 
 def test_a_pipe_without_a_reader_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "log")
-    code = "from opforge.events import emit; emit('hit'); print('done')"
+    code = "from opforge.foundation.events import emit; emit('hit'); print('done')"
     assert child_processes.run_python(code, env={"OPFORGE_LOG": str(tmp_path / "log")}, timeout=3) == "done\n"
 
 

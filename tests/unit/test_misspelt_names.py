@@ -9,10 +9,11 @@ import pytest
 from support import sample_ops
 
 import opforge
-from opforge import errors, settings
+from opforge import errors
 from opforge.accelerator import get_accelerator
+from opforge.foundation import settings
+from opforge.foundation.settings import misspelt
 from opforge.models import OWN_KERNELS, LayerKernel
-from opforge.settings import useless
 
 nn = pytest.importorskip("torch.nn", reason="pip install torch")
 
@@ -92,7 +93,7 @@ def test_a_name_with_two_letters_swapped_is_an_error_that_names_the_right_one(us
 def test_a_trusted_owner_that_the_system_does_not_have_is_named(monkeypatch):
     name = getpass.getuser()
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", f"{name}x,{name},12345")
-    lines = [line for line in useless.problems() if "user" in line]
+    lines = [line for line in misspelt.problems() if "user" in line]
     assert lines == [
         f"OPFORGE_TRUSTED_OWNERS names the user '{name}x', and this system has no such user. Did you mean {name}?"
     ]

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from opforge import environment, settings
 from opforge.errors import SettingError
+from opforge.foundation import environment, settings
 
 
 @pytest.mark.parametrize(

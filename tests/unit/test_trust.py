@@ -8,7 +8,7 @@ import pytest
 from support import text_files
 from support.owners import ME, STRANGER, as_root
 
-from opforge import trust
+from opforge.foundation import file_owners
 
 
 @pytest.fixture
@@ -19,17 +19,17 @@ def folder(tmp_path):
 
 
 def problem_of(path, owners=ME):
-    problem = trust.folder_problem(str(path), owners)
+    problem = file_owners.folder_problem(str(path), owners)
     assert problem is not None
     return problem
 
 
 def test_a_private_folder_is_trusted(folder):
-    assert trust.folder_problem(str(folder), ME) is None
+    assert file_owners.folder_problem(str(folder), ME) is None
 
 
 def test_a_missing_folder_is_no_problem(folder):
-    assert trust.folder_problem(str(folder / "a" / "b"), ME) is None
+    assert file_owners.folder_problem(str(folder / "a" / "b"), ME) is None
 
 
 def test_a_file_is_problem_of(tmp_path):
@@ -43,7 +43,7 @@ def test_a_folder_that_everybody_can_write_is_refused_with_the_command_that_fixe
     folder.chmod(mode)
     assert problem_of(folder) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
     os.system(problem_of(folder)[1].removeprefix("Run: "))
-    assert trust.folder_problem(str(folder), ME) is None
+    assert file_owners.folder_problem(str(folder), ME) is None
 
 
 def test_a_folder_that_all_share_is_refused_and_nobody_is_told_to_close_it(folder):
@@ -56,9 +56,9 @@ def test_a_folder_that_all_share_is_refused_and_nobody_is_told_to_close_it(folde
 
 def test_a_group_may_write_only_if_it_is_the_users_private_one(folder, monkeypatch):
     folder.chmod(0o770)
-    monkeypatch.setattr(trust, "is_private_group", lambda _gid: True)
-    assert trust.folder_problem(str(folder), ME) is None
-    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
+    monkeypatch.setattr(file_owners, "is_private_group", lambda _gid: True)
+    assert file_owners.folder_problem(str(folder), ME) is None
+    monkeypatch.setattr(file_owners, "is_private_group", lambda _gid: False)
     assert problem_of(folder)[0] == f"{folder} can be written by group {folder.stat().st_gid}"
 
 
@@ -76,20 +76,20 @@ def test_a_private_group_has_the_users_name_and_no_other_member(monkeypatch):
         (50, "ann", [], False),
     ]:
         monkeypatch.setattr(grp, "getgrgid", lambda _gid, n=name, m=members: Fake(gr_name=n, gr_mem=m))
-        assert trust.is_private_group(gid) is private
+        assert file_owners.is_private_group(gid) is private
 
     def unknown(_uid):
         raise KeyError
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert not trust.is_private_group(1000)
+    assert not file_owners.is_private_group(1000)
 
 
 def test_a_parent_that_everybody_can_write_must_be_sticky(folder, tmp_path):
     child = folder / "child"
     child.mkdir(mode=0o700)
     folder.chmod(0o1777)
-    assert trust.folder_problem(str(child), ME) is None
+    assert file_owners.folder_problem(str(child), ME) is None
     folder.chmod(0o777)
     assert problem_of(child) == (f"{folder} can be written by everybody", f"Run: chmod go-w {folder}")
 
@@ -97,7 +97,7 @@ def test_a_parent_that_everybody_can_write_must_be_sticky(folder, tmp_path):
 def test_a_link_is_judged_by_its_target(folder, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert trust.folder_problem(str(link), ME) is None
+    assert file_owners.folder_problem(str(link), ME) is None
     folder.chmod(0o777)
     assert problem_of(link)[0] == f"{folder} can be written by everybody"
 
@@ -120,7 +120,7 @@ def test_another_users_folder_is_problem_of(folder):
     (folder / "below").mkdir()
     problem, advice = problem_of(folder / "below")
     assert problem.startswith(f"{folder} belongs to user")
-    assert trust.folder_problem(str(folder), ME | {STRANGER}) is None
+    assert file_owners.folder_problem(str(folder), ME | {STRANGER}) is None
 
 
 @as_root
@@ -128,7 +128,7 @@ def test_whose_a_link_is_counts_too(tmp_path, folder):
     """In a folder like /tmp anybody can make a link; its owner decides where it leads."""
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert trust.folder_problem(str(link), ME) is None
+    assert file_owners.folder_problem(str(link), ME) is None
     os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
     assert problem_of(link)[0] == f"the link {link} belongs to user {STRANGER}, not to you (user 0)"
     assert problem_of(link / "below")[0].startswith("the link ")
@@ -143,15 +143,15 @@ def test_a_link_is_followed_component_by_component(tmp_path, folder):
 
 
 def test_trusted_ids_are_those_of_root_the_user_and_named_users_that_exist():
-    assert trust.trusted_ids() == {0, os.geteuid()}
-    assert trust.trusted_ids(["4242", "root", "no-such-user-here"]) == {0, os.geteuid(), 4242}
+    assert file_owners.trusted_ids() == {0, os.geteuid()}
+    assert file_owners.trusted_ids(["4242", "root", "no-such-user-here"]) == {0, os.geteuid(), 4242}
 
 
 # What the user names.
 
 
 def problem_or_none(path, above=None, shared=()):
-    return trust.folder_problem(str(path), ME, above, shared)
+    return file_owners.folder_problem(str(path), ME, above, shared)
 
 
 def test_a_folder_that_others_may_write_is_waived_by_its_exact_path(folder, caplog):
@@ -160,7 +160,7 @@ def test_a_folder_that_others_may_write_is_waived_by_its_exact_path(folder, capl
     folder.chmod(0o777)
     for other in (str(child), str(folder.parent), f"{folder}/."):
         assert problem_or_none(child, shared=(other,)) is not None
-    trust._reported.clear()
+    file_owners._reported.clear()
     for _time in range(2):
         assert problem_or_none(child, shared=(str(folder),)) is None
     assert [record.getMessage() for record in caplog.records] == [

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from opforge import inductor
 from opforge.builders.declaration import machine
-from opforge.memory import RACY_NS
+from opforge.foundation.memory import RACY_NS
+from opforge.torch_internals import inductor
 
 from . import graph_steps
 from .graph_steps import EDITED, FIRST, FOUND, MARK

@@ -13,7 +13,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.store import Store
-from opforge.machine_folder import make_folder
+from opforge.foundation.files import make_folder
 
 from . import bundle, notices
 from .bundle import AREA, SIGNED, Bundle, BundleError, UnfitError

@@ -15,8 +15,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.store import Store
+from opforge.foundation.files import make_folder
 from opforge.graphs import notices, topic
-from opforge.machine_folder import make_folder
 
 from . import page
 from .kind import folders

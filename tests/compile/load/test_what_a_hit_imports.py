@@ -8,7 +8,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.cpu.lion import CPULionBuilder
-from opforge.memory import RACY_NS
+from opforge.foundation.memory import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -25,8 +25,8 @@ PARTS = {
     "opforge.accelerator": "select",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",
-    "opforge.settings": "kinds table",
-    "opforge.warm": "library lookup machine",
+    "opforge.foundation.settings": "kinds table",
+    "opforge.fast_path": "library lookup machine",
 }
 
 
@@ -42,7 +42,7 @@ def test_a_hit_imports_no_other_module(remembered):
     imported = set(child_processes.run_with_torch(HIT).split())
     expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
     # Where files of the system may be an image's, their times being whole seconds, that is looked into.
-    assert imported - {"opforge.file_systems", "opforge.file_systems.images"} == expected
+    assert imported - {"opforge.file_systems", "opforge.foundation.images"} == expected
 
 
 def test_import_opforge_imports_nothing_else():
@@ -76,7 +76,7 @@ def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_bu
     expected = {name for name in expected if not others & {*name.split(".")}}
     expected |= {f"opforge.{name}" for name in FURTHER}
     if abi == "c":
-        assert imported[2] - {"opforge.file_systems", "opforge.file_systems.images"} == expected
+        assert imported[2] - {"opforge.file_systems", "opforge.foundation.images"} == expected
     else:
         assert imported[2] >= expected | {"opforge.builders.loader"}
         assert "opforge.builders.load_op" not in imported[2], "a spec, a look-up in full"

@@ -11,10 +11,10 @@ import time
 import pytest
 from support import child_processes, sample_ops
 
-from opforge import settings
 from opforge.accelerator.entry_points import entry_points
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.filesystem.files import changed_path, stamp_of
+from opforge.foundation import settings
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(180)]
 KINDS = ["loop", "overlay", "fuse", "ext4"]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import other_user
 
-from opforge import machine_folder, memory
-from opforge.memory import FlatStamps
+from opforge.foundation import memory, memory_writer
+from opforge.foundation.memory import FlatStamps
 
 LATER = 10 * memory.RACY_NS
 NAMES, FILES = ("first", "second"), 3
@@ -59,7 +59,7 @@ class World:
 
     def remember(self, name: str) -> None:
         stamps = FlatStamps(self.paths, memory.stamps_of(self.paths))
-        machine_folder.remember(name, stamps, self.value(name), time.time_ns() + LATER)
+        memory_writer.remember(name, stamps, self.value(name), time.time_ns() + LATER)
 
     def flip(self, name: str, at: float, bit: int) -> None:
         data = bytearray(self.data(name))
@@ -162,7 +162,7 @@ def test_a_number_of_links_that_has_changed_is_noticed(tmp_path, links):
     path = tmp_path / "file"
     path.write_text("")
     stamps = FlatStamps([str(path)], memory.stamps_of([str(path)], links))
-    assert machine_folder.remember("name", stamps, 7, time.time_ns() + LATER, links)
+    assert memory_writer.remember("name", stamps, 7, time.time_ns() + LATER, links)
     (file,) = pathlib.Path(memory.folders()[0], memory.LOOKUPS).iterdir()
     assert memory.recall("name")
     file.write_bytes(file.read_bytes().replace(b'"],%d,7' % links, b'"],%d,7' % (1 - links)))
@@ -183,7 +183,7 @@ def _use(world: World, seed: int) -> int:
             os.replace(fresh, path)
         stamps = FlatStamps([path], memory.stamps_of([path]))
         held = pathlib.Path(path).read_text()
-        machine_folder.remember("shared", stamps, held, time.time_ns() + LATER)
+        memory_writer.remember("shared", stamps, held, time.time_ns() + LATER)
         before = pathlib.Path(path).read_text()
         found = memory.recall("shared")
         if found and pathlib.Path(path).read_text() == before:

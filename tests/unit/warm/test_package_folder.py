@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from opforge import memory
-from opforge.warm import machine
+from opforge.fast_path import machine
+from opforge.foundation import memory
 
 NAME = "a_package_that_is_not_imported"
 

@@ -11,8 +11,8 @@ from support import sample_ops, text_files
 from opforge.builders.lookup import memory
 from opforge.builders.lookup.finder import Finder
 from opforge.cache.filesystem.disk import Disk
-from opforge.file_systems import images
-from opforge.memory import RACY_NS, FlatStamps, stamps_of
+from opforge.foundation import images
+from opforge.foundation.memory import RACY_NS, FlatStamps, stamps_of
 
 NOW = 10**18
 TEN_YEARS_NS = 3650 * 86400 * 10**9
