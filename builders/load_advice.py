@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
 from opforge.errors import LoadError, NamespaceClashError
+from opforge.foundation.files import read_file
 from opforge.foundation.symbols import demangled
 
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")

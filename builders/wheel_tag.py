@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
 from opforge.fast_path.library import RECORD
+from opforge.foundation.files import read_json
 from opforge.foundation.versions import version_of
 
 from .declaration.abi import TORCH

@@ -7,11 +7,11 @@ import os
 from functools import partial
 
 from opforge.builders.lookup.remotes import Request
-from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched_offer
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
+from opforge.foundation.files import discard
 
 from . import kept
 from .offers import Offer

@@ -13,8 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
-from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
+from opforge.foundation.files import discard
 
 from . import statements, topics
 from .blobs import Tree

@@ -6,8 +6,7 @@ import os
 
 from opforge.builders.lookup.tuned import Wanted as WantedResult
 from opforge.cache.current import current_store
-from opforge.cache.filesystem.files import discard
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import discard, make_folder, write_file
 
 from . import kept
 from .offers import Offer

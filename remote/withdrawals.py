@@ -28,13 +28,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import SHA256, TEXT, choice, record, table, text, whole
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
 from opforge.foundation import environment, formats
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import make_folder, read_file, write_file
 
 from . import clocks, statements, topics
 from .signatures.seen import Seen

@@ -7,7 +7,7 @@ import re
 from mmap import ACCESS_READ, mmap
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
+from opforge.foundation.files import read_file
 from opforge.foundation.versions import version_of
 
 from . import shims

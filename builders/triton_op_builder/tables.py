@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import OBJECT, FormatError, checked, parse, table, text, whole
 from opforge.errors import TuningError
+from opforge.foundation.files import read_file
 
 MAX_BYTES, MAX_SIZES, MAX_NAMES = 1 << 20, 4096, 64
 OURS = {"num_warps": "warps", "num_stages": "stages"}

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 from opforge.errors import LockTimeoutError
 from opforge.foundation.events import emit
-from opforge.foundation.files import write_file
+from opforge.foundation.files import read_json, write_file
 from opforge.foundation.memory import UNREADABLE
-
-from .files import read_json
 
 if TYPE_CHECKING:
     import filelock

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import read_file, read_json
 from opforge.foundation import formats, memory_writer
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import make_folder, read_file, read_json, write_file
 from opforge.foundation.memory import UNREADABLE
 from opforge.foundation.memory_writer import COUNTS, MAX_COUNTS_BYTES
 

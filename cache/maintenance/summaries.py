@@ -13,10 +13,9 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record
-from opforge.foundation.files import open_to_append, write_file
+from opforge.foundation.files import open_to_append, read_file, write_file
 from opforge.foundation.memory import UNREADABLE
 
 FILE = "summaries"

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import TEXT, record, table
 from opforge.errors import KernelFormatError, PublishError, SignatureError
+from opforge.foundation.files import read_file
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names

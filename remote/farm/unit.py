@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.builders.declaration.description import description_key
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_json
 from opforge.errors import BuilderError, OpforgeError
 from opforge.fast_path.library import BUILD
 from opforge.foundation import formats
+from opforge.foundation.files import read_json
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder

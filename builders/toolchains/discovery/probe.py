@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
 from opforge.errors import ToolchainError
 from opforge.foundation import formats, memory, memory_writer
 from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.files import renew
 from opforge.foundation.memory import ABSENT, FlatStamps
 
 from . import configuration, programs, search

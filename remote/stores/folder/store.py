@@ -12,8 +12,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import BinaryIO
 
-from opforge.cache.filesystem.files import fsync
 from opforge.errors import StoreError
+from opforge.foundation.files import fsync
 from opforge.remote.stores.protocol import (
     LOCK_SUFFIX,
     MAX_NAME_CHARACTERS,

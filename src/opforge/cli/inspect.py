@@ -182,9 +182,9 @@ def _build_record(folder: str) -> dict[str, Any]:
     Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed. The last
     two are empty for an entry of a layer, which does not hold how it was built.
     """
-    from opforge.cache.filesystem.files import read_json
     from opforge.cache.records.entry import read_record
     from opforge.fast_path.library import BUILD
+    from opforge.foundation.files import read_json
     from opforge.foundation.memory import UNREADABLE
     from opforge.report.machine import compiler_versions
 

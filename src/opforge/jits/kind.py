@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from opforge.cache.filesystem.files import size_of
 from opforge.cache.layout import Layout
+from opforge.foundation.files import size_of
 from opforge.remote import statements
 from opforge.remote.kinds import Kind, StoredArtifact
 from opforge.remote.offers import PAGES, Offer

@@ -17,11 +17,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from opforge.cache import schema, trees
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, row, table, text, whole
 from opforge.foundation import file_owners, formats, settings
-from opforge.foundation.files import write_file
+from opforge.foundation.files import read_file, write_file
 
 AREA = "jit"
 RECORD, SIGNED, TREE, INDEX, OBJECTS = "page.json", "signed", "tree", "index.json", "objects"

@@ -13,8 +13,8 @@ from support import child_processes, sample_ops
 
 from opforge.accelerator.entry_points import entry_points
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import changed_path, stamp_of
 from opforge.foundation import settings
+from opforge.foundation.files import changed_path, stamp_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(180)]
 KINDS = ["loop", "overlay", "fuse", "ext4"]

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from opforge.cache.filesystem import files
 from opforge.foundation import files, memory_writer
 
 

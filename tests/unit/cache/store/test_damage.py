@@ -10,12 +10,12 @@ import pytest
 from support import text_files
 from support.store.fake_op import LIBRARY
 
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.keys import key_of
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
 from opforge.fast_path import library as warm_library
 from opforge.foundation import file_owners
+from opforge.foundation.files import read_json
 
 
 def truncate(path):

@@ -17,10 +17,10 @@ from support.store.fake_op import DESCRIPTION, FakeOp
 
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.lookup.fit import host_problem
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.store import Fit
 from opforge.fast_path import library as warm_library
 from opforge.foundation import formats
+from opforge.foundation.files import read_json
 
 FILES = [warm_library.RECORD, warm_library.BUILD]
 

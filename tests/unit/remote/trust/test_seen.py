@@ -13,8 +13,8 @@ import pytest
 from support.remote.nodes import reasons
 from support.remote.withdrawing import withdraw
 
-from opforge.cache.filesystem.files import read_file
 from opforge.foundation import environment, memory, memory_writer
+from opforge.foundation.files import read_file
 from opforge.remote import remembered_answers, withdrawals
 from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
