@@ -17,7 +17,7 @@ v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry
 v2/swept                            its modification time: when the store was made, or last swept
-machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
+machine/ID/                         remembered look-ups, in the user's default folder alone: see foundation/memory.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tuning results: which values of an op's tunables are faster than its defaults on such a machine, and by how much.
 
     v2/tuned/DESCRIPTION/TARGET-CORES.json       what was found here
-    v2/tuned/DESCRIPTION/TARGET-CORES.fetched    what a remote had, with its signatures: as in `fetched.py`
+    v2/tuned/DESCRIPTION/TARGET-CORES.fetched    what a remote had, signed: see `cache/records/fetched_offer.py`
 
 A result is for the code of an op (its description), for one target and number of cores. It has a row for each thing
 that was timed: a dtype, a size, and for Triton ops a kernel. It has a canonical form, which a publisher signs.

@@ -2,7 +2,7 @@
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the
-store's file system (`machine_folder.now_in`).
+store's file system (`files.now_in`).
 """
 
 from __future__ import annotations

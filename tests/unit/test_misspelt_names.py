@@ -84,10 +84,10 @@ PLACES = [
 def test_a_name_with_two_letters_swapped_is_an_error_that_names_the_right_one(use, name, error):
     """A mapping, a device, a builder, a function: what is misspelt must never do nothing."""
     at = len(name) // 2 - 1
-    for misspelt in {name[:at] + name[at + 1] + name[at] + name[at + 2 :], name[:at] + name[at + 1 :]} - {name}:
+    for wrong in {name[:at] + name[at + 1] + name[at] + name[at + 2 :], name[:at] + name[at + 1 :]} - {name}:
         with pytest.raises(error) as caught:
-            use(misspelt)
-        assert misspelt in str(caught.value) and name in str(caught.value)
+            use(wrong)
+        assert wrong in str(caught.value) and name in str(caught.value)
 
 
 def test_a_trusted_owner_that_the_system_does_not_have_is_named(monkeypatch):

@@ -1,4 +1,4 @@
-"""Folders and whole files, as the store makes, writes and reads them."""
+"""Folders and whole files of opforge's own: made for one user, written by one rename, never through a link."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any
 
-from opforge.foundation import memory
-from opforge.foundation.files import is_shared
+from . import memory
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
@@ -20,6 +19,96 @@ MAX_RECORD_BYTES = memory.MAX_BYTES
 """A build that read ten thousand files takes 2 MB."""
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """What fsync reports where the file system has none."""
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder and its parents for this user alone, whatever the umask.
+
+    Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
+    """
+    if os.path.islink(path):
+        raise OSError(errno.ENOTDIR, "Is a symbolic link", path)
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
+        try:
+            os.mkdir(folder, 0o700)
+            if os.stat(folder).st_mode & 0o700 != 0o700:
+                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+
+
+def can_write(folder: str) -> bool:
+    """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    effective = os.access in os.supports_effective_ids
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
+
+def temp_path(path: str) -> str:
+    """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
+    return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+
+
+def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Writes a whole file by one rename, by default readable by this user alone. No reader ever sees a part of it."""
+    temporary = temp_path(path)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
+                os.fchmod(handle, mode)  # whatever the umask
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def open_to_append(path: str, flags: int = 0) -> int:
+    """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
+
+    Raises OSError, also for a link, a pipe or a device in the file's place, and for a file that has a second name: what
+    is written would change another's file.
+    """
+    own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, own | flags, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or is_shared(status):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
+    return handle
+
+
+def now_in(folder: str) -> float:
+    """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
+
+    On a network file system that is the server's clock. The times of its files cannot be compared with this machine's.
+    """
+    path = temp_path(os.path.join(folder, "clock"))
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+            os.unlink(path)
+    except OSError:
+        return time.time()  # read-only: nothing can be removed there either
+
+
+def is_shared(status: os.stat_result) -> bool:
+    """Returns whether a file has a second name, which may lie outside of the store: it must not be changed in place."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
 def fsync(handle: int) -> None:

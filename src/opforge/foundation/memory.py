@@ -10,7 +10,7 @@ image brings it along with them.
 NAME says everything that decides the value and has no stamp, or is a digest of that. The file is JSON: one digest, then
 the paths and the value. The digest is that of the name, of the file's own text and of the stamps: it is right if
 nothing has changed, and nothing of the file is damaged or another's. Everything may be removed at any time: what is not
-remembered is found out again. `machine_folder.py` writes it.
+remembered is found out again. `memory_writer.py` writes it.
 """
 
 from __future__ import annotations

@@ -7,20 +7,19 @@ CACHE/opforge/machine/ID/counts*              how often something was stored: se
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
-import stat
 import time
 
-from opforge.foundation import memory
-from opforge.foundation.memory import LOOKUPS as LOOKUPS
-from opforge.foundation.memory import FlatStamps
-from opforge.foundation.memory import folders as folders
-from opforge.foundation.memory import is_private as is_private
-from opforge.foundation.memory import kept_folders as kept_folders
-from opforge.foundation.memory import reset as reset
+from . import memory
+from .files import can_write, make_folder, now_in, open_to_append, write_file
+from .memory import LOOKUPS as LOOKUPS
+from .memory import FlatStamps
+from .memory import folders as folders
+from .memory import is_private as is_private
+from .memory import kept_folders as kept_folders
+from .memory import reset as reset
 
 MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
@@ -164,93 +163,3 @@ def write_counts() -> None:
         finally:
             os.close(handle)
         return
-
-
-def make_folder(path: str) -> None:
-    """Makes a folder and its parents for this user alone, whatever the umask.
-
-    Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
-    """
-    if os.path.islink(path):
-        raise OSError(errno.ENOTDIR, "Is a symbolic link", path)
-    missing = []
-    while path and not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
-        try:
-            os.mkdir(folder, 0o700)
-            if os.stat(folder).st_mode & 0o700 != 0o700:
-                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
-        except FileExistsError:
-            if not os.path.isdir(folder):
-                raise
-
-
-def can_write(folder: str) -> bool:
-    """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    effective = os.access in os.supports_effective_ids
-    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
-
-
-def temp_path(path: str) -> str:
-    """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
-    return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-
-
-def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
-    """Writes a whole file by one rename, by default readable by this user alone. No reader ever sees a part of it."""
-    temporary = temp_path(path)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
-                os.fchmod(handle, mode)  # whatever the umask
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
-        finally:
-            os.close(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def open_to_append(path: str, flags: int = 0) -> int:
-    """Opens a file of the store for appending, and returns the descriptor; with os.O_CREAT as `flags` it is made.
-
-    Raises OSError, also for a link, a pipe or a device in the file's place, and for a file that has a second name: what
-    is written would change another's file.
-    """
-    own = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    handle = os.open(path, own | flags, 0o600)
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or is_shared(status):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "Is not a regular file with one name", path)
-    return handle
-
-
-def now_in(folder: str) -> float:
-    """Returns the seconds since the epoch by the clock that sets the times of files in a folder.
-
-    On a network file system that is the server's clock. The times of its files cannot be compared with this machine's.
-    """
-    path = temp_path(os.path.join(folder, "clock"))
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            return os.fstat(handle).st_mtime
-        finally:
-            os.close(handle)
-            os.unlink(path)
-    except OSError:
-        return time.time()  # read-only: nothing can be removed there either
-
-
-def is_shared(status: os.stat_result) -> bool:
-    """Returns whether a file has a second name, which may lie outside of the store: it must not be changed in place."""
-    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1

@@ -1,7 +1,7 @@
 """Bundles: a folder with torch's artifacts and inductor's C++ libraries, and beside it what it is for.
 
     v2/graphs/TOPIC.DIGITS/bundle.json         the topic, what is in it, the digest of its tree
-    v2/graphs/TOPIC.DIGITS/signed              of a fetched one alone: its statement, as in `cache/records/fetched_offer.py`
+    v2/graphs/TOPIC.DIGITS/signed              of a fetched one alone: see `cache/records/fetched_offer.py`
     v2/graphs/TOPIC.DIGITS/tree/artifacts      what `torch.compiler.load_cache_artifacts` reads
     v2/graphs/TOPIC.DIGITS/tree/libraries/KEY.so
 

@@ -1,8 +1,8 @@
 """`opforge.compile`: a function or a model that starts without tracing, from what was compiled ahead.
 
 torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
-whole function with its guards: see `opforge/torch_internals/dynamo.py`. It is one more artifact of a bundle, so it travels, is signed
-and is verified as compiled graphs are; inductor's libraries are the bundle's.
+whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a bundle, so it travels, is
+signed and is verified as compiled graphs are; inductor's libraries are the bundle's.
 
 An artifact is a line of JSON, which says what the function follows from, and torch's pickle. The line is compared
 before the pickle is read.

@@ -12,7 +12,7 @@ import pytest
 from support.store import remembered
 
 from opforge.accelerator import entry_points
-from opforge.foundation import files, memory, memory_writer
+from opforge.foundation import files, memory
 
 GROUP = "opforge.accelerators"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from opforge.foundation import files, memory_writer
+from opforge.foundation import files
 
 
 def test_a_file_is_written_whole_and_private_and_nothing_else_is_left(tmp_path):
