@@ -91,7 +91,7 @@ EDITS: dict[str, Edit] = {
         "src/opforge/foundation/memory.py",
         "RACY_NS = 2_000_000_000\n",
         "RACY_NS = -(10**12)\n",
-        ("tests/unit/cache/records/test_validity.py", "tests/unit/warm", BUILDS),
+        ("tests/unit/cache/records/test_validity.py", "tests/unit/foundation", BUILDS),
     ),
     "another_processor_fits": Edit(
         "builders/lookup/fit.py",
@@ -161,13 +161,13 @@ EDITS: dict[str, Edit] = {
         TRUST,
         "        if status.st_uid not in self._owners and not (\n",
         "        if status.st_uid not in self._owners and False and not (\n",
-        ("tests/unit/test_trust.py", OTHERS),
+        ("tests/unit/foundation/test_file_owners.py", OTHERS),
     ),
     "a_folder_may_be_written_by_all": Edit(
         TRUST,
         "        if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):\n",
         "        if True:\n",
-        ("tests/unit/test_trust.py", FAULTS),
+        ("tests/unit/foundation/test_file_owners.py", FAULTS),
     ),
     "a_record_is_valid_in_any_folder": Edit(
         "cache/records/entry.py",
@@ -286,7 +286,7 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/cache/filesystem/test_lock.py", FAULTS),
     ),
     "files_are_written_in_place": Edit(
-        "src/opforge/foundation/memory_writer.py",
+        "src/opforge/foundation/files.py",
         "    temporary = temp_path(path)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)\n",
         "    temporary = path\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)\n",
         ("tests/unit/cache/filesystem/test_files.py", "tests/unit/cache"),

@@ -164,7 +164,7 @@ def test_the_entry_points_of_another_image_are_found(images, monkeypatch):
     assert [point.name for point in entry_points("opforge.sources")] == ["two"]
 
 
-SETTING = "from opforge import settings; print(settings.lock_timeout())"
+SETTING = "from opforge.foundation import settings; print(settings.lock_timeout())"
 
 
 def test_the_settings_file_of_another_image_is_read(images):

@@ -19,7 +19,7 @@ from opforge.errors import ConfigFileError
 from opforge.foundation import memory, settings
 from opforge.foundation.settings import files
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def write(path, text):
@@ -180,8 +180,8 @@ def test_a_file_that_others_can_write_or_replace_is_refused(user, monkeypatch, t
         settings.jobs()
     path.parent.chmod(0o755), settings.reset()
     monkeypatch.setattr(files.os, "geteuid", lambda: 4711)
-    monkeypatch.setattr(files.trust, "trusted_ids", lambda names: frozenset({4711} | {*map(int, names)}))
-    monkeypatch.setattr(files.trust, "folder_problem", lambda *_, **_options: None)
+    monkeypatch.setattr(files.file_owners, "trusted_ids", lambda names: frozenset({4711} | {*map(int, names)}))
+    monkeypatch.setattr(files.file_owners, "folder_problem", lambda *_, **_options: None)
     if os.getuid() == 0:
         with pytest.raises(ConfigFileError, match=r"it belongs to user 0, not to you \(user 4711\)"):
             settings.jobs()
@@ -209,7 +209,7 @@ def test_without_xdg_folders_the_users_file_is_in_the_home_folder(tmp_path):
     path = write(tmp_path / "home" / ".config" / "opforge" / "config.toml", "jobs = 4")
     path.parent.parent.chmod(0o755), path.parent.parent.parent.chmod(0o755)
     env = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None}
-    code = "from opforge import settings; print(settings.jobs(), settings.cache_dir())"
+    code = "from opforge.foundation import settings; print(settings.jobs(), settings.cache_dir())"
     env["OPFORGE_CACHE_DIR"] = None
     assert child_processes.run_python(code, env=env) == f"4 {tmp_path}/home/.cache/opforge\n"
 
@@ -221,8 +221,8 @@ def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
     assert settings.jobs() is None and settings.user_file().startswith("/")
 
 
-PARSED = "import sys; from opforge import settings; print(settings.jobs(), 'tomllib' in sys.modules)"
-NEVER_RACY = "from opforge import memory; memory.RACY_NS = -(10**12)\n"
+PARSED = "import sys; from opforge.foundation import settings; print(settings.jobs(), 'tomllib' in sys.modules)"
+NEVER_RACY = "from opforge.foundation import memory; memory.RACY_NS = -(10**12)\n"
 
 
 def test_a_file_is_parsed_once_and_again_when_it_has_changed(user):
