@@ -255,11 +255,11 @@ PROMISES = [
             TRUST + "test_a_group_may_write_only_if_it_is_the_users_private_one",
         ),
         (
-            "So nobody else can exchange a file between its check and its loading.",
+            "So no other user can exchange a file between its check and its loading.",
             OTHERS + "test_nothing_can_be_exchanged_between_the_check_and_the_loading",
         ),
         (
-            "A place that does not fulfil this is refused with the reason.",
+            "A place that fails these rules is refused with the reason.",
             FAULTS + "test_a_folder_that_others_may_write_is_refused_with_the_reason_and_left_alone",
         ),
         (
@@ -304,7 +304,7 @@ PROMISES = [
             FAULTS + "test_a_folder_that_holds_other_files_is_no_store",
         ),
         (
-            "Whatever lies in place of a file of the store",
+            "A pipe, a device, a link, a file of terabytes or damaged JSON",
             FAULTS + "test_whatever_lies_in_place_of_a_file_is_neither_waited_for_nor_read_without_bound",
         ),
         (
@@ -331,17 +331,17 @@ PROMISES = [
             "A signed library of another op, or for another machine",
             REMOTES + "test_a_signed_offer_of_another_op_is_not_taken_in_its_place",
         ),
-        ("What its signer has withdrawn from use is refused and", WITHDRAWN),
+        ("An artifact that its signer has withdrawn from use is refused and", WITHDRAWN),
         (
-            "A list of withdrawals that is older than this user has seen in that store",
+            "Fetching and installing from a store stops if its list of withdrawals",
             FETCHED + "TestWithdrawing::test_an_older_list_does_not_take_back_what_was_withdrawn",
         ),
         (
-            "One that is older than the trust file allows",
+            "A list that is older than the trust file allows",
             FETCHED + "TestWithdrawing::test_a_list_that_is_too_old_stops_fetching_if_the_trust_file_says_so",
         ),
         (
-            "What was seen is no cache: it is in",
+            "The record of lists that were seen is in",
             "unit/remote/trust/test_seen.py::TestNothingMakesALoadForget::test_caches_that_are_removed",
         ),
         (
@@ -357,7 +357,7 @@ PROMISES = [
             FRESH + "TestTheIndexIsACache::test_a_release_that_is_held_back_with_its_index_is_missed",
         ),
         (
-            "A list of one key that is damaged or held back stops nothing",
+            "A list of one key that is damaged or held back does not stop",
             FRESH + "TestSeveralKeys::test_a_damaged_list_of_one_key_stops_no_other",
         ),
         (
@@ -391,7 +391,7 @@ PROMISES = [
             VOLUMES + "test_renaming_the_private_folder_while_a_build_runs_changes_nothing",
         ),
         (
-            "Each holds for the folders of a store and of layers alone",
+            "Each applies only to the folders of a store and of layers",
             VOLUMES + "test_settings_and_keys_are_not_read_from_a_folder_that_is_named",
         ),
         (
@@ -415,7 +415,7 @@ PROMISES = [
             NAMESPACES + "test_a_namespace_that_maps_nobody_builds_in_a_private_folder_and_says_why",
         ),
         (
-            "A cache that you have named, or a layer that is refused, stays an error.",
+            "A refused cache folder that you named, or a refused layer, stays an error.",
             FAULTS + "test_a_folder_that_others_may_write_is_refused_with_the_reason_and_left_alone",
         ),
         (
@@ -425,28 +425,28 @@ PROMISES = [
         ),
         ("Then the real file is judged with all folders above it.", TRUST + "test_a_link_is_judged_by_its_target"),
         (
-            "What was fetched before follows one rule",
+            "Artifacts that were fetched before follow one rule",
             FETCHED + "TestTrustThatChanges::test_a_revoked_key_stops_what_was_fetched",
         ),
         (
-            "After each change of the trust file it is verified again",
+            "After each change of the trust file their signatures are verified again",
             FETCHED + "test_a_trust_file_is_compared_by_a_remembered_look_up",
         ),
         (
-            "If that file is damaged, what was accepted when it was verified last",
+            "If the trust file is damaged, only artifacts",
             FETCHED + "TestTrustThatChanges::test_what_was_fetched_before_still_loads_with_a_damaged_trust_file",
         ),
         (
-            "If others could have changed it, or it no longer accepts the key",
+            "If other users could have changed the trust file, or it no longer",
             FETCHED + "TestTrustThatChanges::test_a_trust_file_that_is_gone_stops_what_was_fetched",
         ),
-        ("What its signer has withdrawn from use is removed once", WITHDRAWN),
+        ("An artifact that its signer has withdrawn from use is removed once", WITHDRAWN),
         (
-            "Nothing that was fetched is signed or published by this machine.",
+            "This machine signs and publishes nothing that it fetched.",
             "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_all_leaves_it_out",
         ),
         (
-            "A bundle of compiled graphs holds what was compiled here",
+            "A bundle of compiled graphs holds graphs that were compiled here",
             "compile/graphs/test_whose_graphs.py::TestFetched::test_after_a_revocation_nothing_of_it_runs",
             "takes seconds: compiles graphs",
         ),
@@ -456,7 +456,7 @@ PROMISES = [
             "takes seconds: compiles graphs",
         ),
         (
-            "What a JIT compiled (`opforge.warmed`) is used if a key",
+            "Code that a JIT compiled (`opforge.warmed`) is used if its signing key",
             JITS + "test_a_key_for_another_adapter_or_label_brings_nothing",
         ),
         (
@@ -477,28 +477,28 @@ PROMISES = [
             "unit/remote/trust/test_seen.py::TestState::test_another_spelling_of_a_store_is_the_same_store",
         ),
         (
-            "A list of withdrawals that is dated ahead is refused",
+            "A list of withdrawals with a date in the future is refused",
             "unit/remote/test_clocks.py::test_a_list_with_a_wrong_date_is_not_published",
         ),
         (
-            "A remote is left alone only for what it answered itself.",
+            "A remote is paused only for its own errors.",
             "unit/remote/test_blame.py::test_what_a_store_answers_is_its_own",
         ),
         (
-            "Your trust file, a missing key and a full disk are errors",
+            "A damaged trust file, a missing key and a full disk are errors",
             "unit/remote/test_blame.py::test_an_error_of_this_machine_is_no_remotes",
         ),
         (
-            "One lost or damaged blob or statement costs nothing but itself.",
+            "A lost or damaged blob or statement affects no other one.",
             "unit/remote/commands/test_damaged_records.py::"
             "TestATuningResultThatIsDamaged::test_the_others_are_published_and_it_is_named",
         ),
         (
-            "`opforge mirror` copies what was signed by a key that is trusted",
+            "`opforge mirror` copies artifacts that were signed by a key",
             "unit/remote/test_hostile_mirror.py::TestStatements::test_a_key_that_is_not_trusted_here",
         ),
         (
-            "It drops and replaces nothing that the target has",
+            "It drops and replaces no statement, signature or withdrawal",
             "unit/remote/test_hostile_mirror.py::test_whatever_a_source_holds_the_target_keeps_what_it_has",
         ),
         (
@@ -506,16 +506,16 @@ PROMISES = [
             SITES + "test_a_site_without_network_and_compiler_loads_what_another_has_signed",
         ),
         (
-            "Of **your own key**: it signs what was made on this machine.",
+            "Of **your own key**: it signs artifacts that were made on this machine.",
             "unit/remote/commands/test_damaged_records.py::"
             "TestNothingIsSignedThatWasNotMadeHere::test_by_its_name_it_is_an_error",
         ),
         (
-            "What was fetched, or came from a layer",
+            "It refuses artifacts that were fetched or came from a layer",
             "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_all_leaves_it_out",
         ),
         (
-            "A program is refused of which a part came from elsewhere",
+            "A program is refused if a part of it came from elsewhere",
             "compile/programs/test_programs.py::TestRefused::test_of_what_another_program_brought_ones_own_alone_is_signed",
             "takes seconds: exports programs",
         ),
@@ -614,12 +614,13 @@ NOT_PROMISED = {
             "The owners that opforge accepts",
             "place | accepted owners",
             "Against **",
-            "Three settings and places weaken this.",
-            "where | what holds still",
+            "Against an attacker who **",
+            "Three settings and places weaken these rules.",
+            "where | rules that still hold",
         ),
         "is advice": (
             "Do not take over",
-            "Delete it, or choose",
+            "Delete the folder, or choose",
             "Give each user",
             "Look at them",
             "Report a way",
@@ -627,19 +628,19 @@ NOT_PROMISED = {
             "Fixes are made",
         ),
         "is not promised": (
-            "It is not promised",
-            "Whoever holds a key",
-            "A machine that has seen no list",
+            "Such an attacker can still withhold",
+            "The holder of a key",
+            "A machine that has not seen a list",
             "**One key signs alone.**",
             "Each machine revokes it",
             "**Protection",
             "A store that several",
             "A source can include",
-            "Whoever sets them",
+            "A user who sets them",
             "**Secrecy.**",
             "**Headers of",
             "**Availability.**",
-            "Under `opforge.compat.cpp_extension`, what nothing can keep",
+            "Under `opforge.compat.cpp_extension`, an extension that opforge cannot store",
             "[docs/",
         ),
         "says how this is tested": ("Tests attack", "`tests/fuzz/blobs.py`"),
