@@ -525,7 +525,7 @@ PROMISES = [
     *_of(
         CONCEPTS,
         (
-            "What a build gives is an **entry**",
+            "The result of a build is an **entry**",
             BUILDS + "test_an_entry_is_never_changed_and_its_name_is_that_of_what_was_read",
         ),
         ("Entries are never changed.", BUILDS + "test_an_entry_is_never_changed_and_its_name_is_that_of_what_was_read"),
@@ -543,10 +543,10 @@ PROMISES = [
             "unit/remote/test_fetch.py::test_an_offer_that_does_not_fit_is_refused_before_its_blob_is_fetched",
         ),
         ("For an entry of the cache the files, the compiler and the flags", COMPARED),
-        ("For one of a layer only the op's own files are", LAYERED),
+        ("For an entry of a layer only the op's own files are compared", LAYERED),
         ("Layers and remotes are asked by it.", "unit/remote/test_fetch.py::test_another_source_gets_nothing"),
         (
-            "Locks are by plan, so that two processes never build the same one.",
+            "Locks are by plan, so that two processes never build the same plan.",
             FAULTS + "test_of_eight_processes_one_builds",
         ),
         ("After a build every file that was read is known.", BUILDS + "test_an_archive_that_is_linked_is_compared"),
