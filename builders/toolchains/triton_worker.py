@@ -63,10 +63,14 @@ def main(argument: str) -> int:
             line = function.starting_line_number
             image = _compile(function, kernel, device, arch)
         except Exception as error:
-            sys.stderr.write(_error_text(error, path, line, f"{kernel['name']} for {arch}"))
+            text = _error_text(error, path, line, f"{kernel['name']} for {arch}")
+            if is_config(kernel):
+                sys.stdout.write(text.replace(": error: ", ": warning: it is left out: ", 1))
+                continue
+            sys.stderr.write(text)
             return 1
         if too_much := shared_problem(image["shared"], arch):
-            if not kernel["name"].endswith("]"):  # a config is something to try, and not needed
+            if not is_config(kernel):
                 advice = "declare smaller tiles or fewer stages"
                 text = f"{kernel['name']} is left out for {arch}: {too_much}; {advice}"
                 sys.stdout.write(f"{path}:{line}: warning: {text}\n")
@@ -148,6 +152,11 @@ def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> d
         "hidden": hidden,
         "aligned": sum(1 << index for index, kind in enumerate(arguments.values()) if kind.endswith(":16")),
     }
+
+
+def is_config(kernel: dict[str, Any]) -> bool:
+    """Returns whether a kernel is one of another's configs. These are something to try, and not needed."""
+    return bool(kernel["name"].endswith("]"))
 
 
 def shared_problem(size: int, arch: str) -> str:

@@ -8,8 +8,11 @@ from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.builders.triton_op_builder.rows import DTYPES, Size
 
-BLOCK = 1024
-SIZES = (Size("aligned", BLOCK, 4, False, True), Size("any", BLOCK, 4, False, False))
+from .configs import by_constant
+
+BLOCK, WARPS = 1024, 4
+CONFIGS = tuple(by_constant("BLOCK", BLOCK, WARPS))
+SIZES = (Size("aligned", BLOCK, WARPS, False, True), Size("any", BLOCK, WARPS, False, False))
 
 
 def _gelu() -> Iterator[Kernel]:
@@ -22,7 +25,7 @@ def _gelu() -> Iterator[Kernel]:
                 backward = {"dy": row, "x": row, "dx": row, "count": "i64"}
                 for way, arguments in (("forward", forward), ("backward", backward)):
                     name = f"{way}_{form}_{dtype}_{size.name}"
-                    yield Kernel(name, "kernels/activation.py", f"gelu_{way}", arguments, constants)
+                    yield Kernel(name, "kernels/activation.py", f"gelu_{way}", arguments, constants, configs=CONFIGS)
 
 
 def _swiglu() -> Iterator[Kernel]:
@@ -32,7 +35,8 @@ def _swiglu() -> Iterator[Kernel]:
                 arguments = dict.fromkeys(tensors, size.pointer(dtype)) | {"columns": size.integer("i32")}
                 arguments |= {f"{tensor}_stride": size.integer("i64") for tensor in tensors}
                 name = f"{way}_{dtype}_{size.name}"
-                yield Kernel(name, "kernels/activation.py", f"swiglu_{way}", arguments, {"BLOCK": BLOCK})
+                constants = {"BLOCK": BLOCK}
+                yield Kernel(name, "kernels/activation.py", f"swiglu_{way}", arguments, constants, configs=CONFIGS)
 
 
 class TritonGeluBuilder(TritonOpBuilder):
@@ -40,6 +44,8 @@ class TritonGeluBuilder(TritonOpBuilder):
 
     name = "triton_gelu"
     python_functions = "opforge.ops.triton.activations:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:GELU"
     kernels = list(_gelu())
 
 
@@ -48,4 +54,6 @@ class TritonSwigluBuilder(TritonOpBuilder):
 
     name = "triton_swiglu"
     python_functions = "opforge.ops.triton.activations:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:SWIGLU"
     kernels = list(_swiglu())

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import Kernel
 
+from .configs import Config, by_warps, with_configs
+
 SOURCE = "kernels/attention.py"
 DTYPES = ("fp16", "bf16")
 MOST_SIZE = 256
@@ -69,6 +71,19 @@ def tile_of(form: str, function: str, size: int, block: int = 0) -> Tile:
     return TILES.get((form, function, size), USUAL)
 
 
+def configs_of(form: str, tile: Tile, own: str, others: str) -> list[Config]:
+    """Returns the tiles to try beside the default one; `own` and `others` are the names of their constants.
+
+    A tile of a list of blocks stays as it is: it must divide the blocks.
+    """
+    tries: list[Config] = [{"stages": 2 if tile.stages == 3 else 3}]
+    if form == "blocks":
+        return [*by_warps(tile.warps), *tries]
+    tries += [{others: 2 * tile.others}, {own: 2 * tile.own, others: 2 * tile.others, "warps": 8}]
+    # The queries of a sequence that is decoded are as many as share a head of keys: mostly 1 to 8.
+    return [*tries, {own: 16, others: 64}, {own: 16, others: 128}] if form == "pages" else tries
+
+
 def kernel_name(function: str, form: str, dtype: str, size: int, biases: int, block: int = 0) -> str:
     """Returns the name of the kernel of a function for heads of up to `size`, so many biases, and blocks of `block`."""
     tile = f"_{USUAL.own if block >= USUAL.own else SMALL_BLOCK}" if block else ""
@@ -115,7 +130,8 @@ def attention_kernel(function: str, form: str, dtype: str, size: int, biases: in
         else:
             constants |= {"lists": None, "members": None}
     name = kernel_name(function, form, dtype, size, biases, block)
-    return Kernel(name, SOURCE, function, arguments | _numbers(biases), constants, tile.warps, tile.stages)
+    kernel = Kernel(name, SOURCE, function, arguments | _numbers(biases), constants, tile.warps, tile.stages)
+    return with_configs(kernel, configs_of(form, tile, own, others))
 
 
 def dense_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
@@ -149,7 +165,8 @@ def paged_kernels(dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
             arguments |= dict.fromkeys(("q_row", "out_row", "page", "token"), "i64:16")
             constants = {"ROWS": tile.own, "KEYS": tile.others, "SIZE": size}
             name = kernel_name("paged", "pages", dtype, size, 0)
-            yield Kernel(name, SOURCE, "paged", arguments, constants, tile.warps, tile.stages)
+            kernel = Kernel(name, SOURCE, "paged", arguments, constants, tile.warps, tile.stages)
+            yield with_configs(kernel, configs_of("pages", tile, "ROWS", "KEYS"))
 
 
 class EvoformerAttnBuilder(TritonOpBuilder):
@@ -157,6 +174,8 @@ class EvoformerAttnBuilder(TritonOpBuilder):
 
     name = "triton_evoformer_attn"
     python_functions = "opforge.ops.evoformer:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:EVOFORMER"
     kernels = list(dense_kernels())
 
 
@@ -165,4 +184,6 @@ class SparseAttnBuilder(TritonOpBuilder):
 
     name = "triton_sparse_attn"
     python_functions = "opforge.ops.triton.attention:bind_sparse"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:SPARSE"
     kernels = list(block_kernels())

@@ -14,6 +14,8 @@ from opforge.builders.triton_op_builder.rows import (
     dtype_pairs,
 )
 
+from .configs import by_warps, with_configs
+
 SOURCE = "kernels/norm.py"
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 STAGED = 48 << 10
@@ -65,7 +67,11 @@ def _kernel(
     passed = {name: kind for name, kind in arguments.items() if name not in absent}
     omitted = dict.fromkeys(name for name in arguments if name in absent)
     name = f"{function}_{dtype}_{weight}_{size.name}"
-    return Kernel(name, SOURCE, function, passed, {**constants, **omitted}, warps=size.warps)
+    kernel = Kernel(name, SOURCE, function, passed, {**constants, **omitted}, warps=size.warps)
+    configs = by_warps(size.warps)
+    if function == "backward" and not constants["AGAIN"]:
+        configs += [{"STAGES": count} for count in (1, 2, 3)]
+    return with_configs(kernel, configs)
 
 
 def _kernels(centred: bool) -> list[Kernel]:
@@ -83,6 +89,8 @@ class TritonLayerNormBuilder(TritonOpBuilder):
 
     name = "triton_layer_norm"
     python_functions = "opforge.ops.triton.norms:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:LAYER_NORM"
     kernels = _kernels(centred=True)
 
 
@@ -91,4 +99,6 @@ class TritonRMSNormBuilder(TritonOpBuilder):
 
     name = "triton_rms_norm"
     python_functions = "opforge.ops.triton.norms:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:RMS_NORM"
     kernels = _kernels(centred=False)

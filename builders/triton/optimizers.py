@@ -8,7 +8,10 @@ from typing import NamedTuple
 from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import Kernel
 
+from .configs import by_constant, by_warps
+
 BLOCK, WARPS = 1024, 4
+CONFIGS = (*by_warps(WARPS), *by_constant("BLOCK", BLOCK, WARPS))
 ELEMENTS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """A dtype's name in signatures -> its name in Triton. The order is that of the codes in a table's rows."""
 
@@ -66,8 +69,11 @@ def _kernels(
     kernels = {}
     for dtypes in (*SIGNATURES, ANY):
         name = kernel_name(function, dtypes)
-        constants = {field.upper(): _constant(getattr(dtypes, field)) for field in USES[function]}
-        kernels[name] = Kernel(name, source, function, arguments, {**constants, "BLOCK": BLOCK}, warps=WARPS)
+        constants: dict[str, int | str | None] = {
+            field.upper(): _constant(getattr(dtypes, field)) for field in USES[function]
+        }
+        constants["BLOCK"] = BLOCK
+        kernels[name] = Kernel(name, source, function, arguments, constants, WARPS, configs=CONFIGS)
     return list(kernels.values())
 
 
@@ -80,6 +86,8 @@ class TritonAdamBuilder(TritonOpBuilder):
 
     name = "triton_adam"
     python_functions = "opforge.ops.triton.optimizers.adam:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:ADAM"
     kernels = _kernels(
         "kernels/adam.py",
         "update",
@@ -94,6 +102,8 @@ class TritonLionBuilder(TritonOpBuilder):
 
     name = "triton_lion"
     python_functions = "opforge.ops.triton.optimizers.lion:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:LION"
     kernels = _kernels("kernels/lion.py", "update", (), ("lr_at", "scale_at"), ("sign", *MOMENTS, "decay", "lr"))
 
 
@@ -102,6 +112,8 @@ class TritonLambBuilder(TritonOpBuilder):
 
     name = "triton_lamb"
     python_functions = "opforge.ops.triton.optimizers.lamb:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:LAMB"
     kernels = [
         *_kernels(
             "kernels/lamb.py",
@@ -123,6 +135,7 @@ class TritonLambBuilder(TritonOpBuilder):
                 "largest": "fp32",
             },
             {"BLOCK": 256},
+            configs=by_warps(WARPS),
         ),
         *_kernels(
             "kernels/lamb.py",

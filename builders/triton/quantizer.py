@@ -8,6 +8,8 @@ from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.builders.triton_op_builder.rows import DTYPES
 
+from .configs import by_constant, by_warps
+
 GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8), (16384, 1, 16))
 """(largest group size, groups per program, warps)."""
 ANY = GROUPS[1]
@@ -18,6 +20,7 @@ PART = 1 << 14
 """For few longer groups: the number of values of a group that one program processes."""
 BLOCK = 1024
 """The number of values that such a program reads at once."""
+PARTS = tuple(by_constant("BLOCK", BLOCK, 4))
 DEQUANTIZE_BLOCK = {"aligned": 4096, "any": 1024}
 """The number of values that one program computes from codes."""
 SOURCE = "kernels/quantize.py"
@@ -29,7 +32,8 @@ def _kernels() -> Iterator[Kernel]:
     for dtype in DTYPES:
         for suffix, wide in WIDTHS:
             arguments = {"x": f"*{dtype}{wide}", "partial": "*fp32", "size": f"i32{wide}"}
-            yield Kernel(f"extremes_{dtype}_{suffix}", SOURCE, "extremes", arguments, {"PART": PART, "BLOCK": BLOCK})
+            constants: dict[str, int | None] = {"PART": PART, "BLOCK": BLOCK}
+            yield Kernel(f"extremes_{dtype}_{suffix}", SOURCE, "extremes", arguments, constants, configs=PARTS)
         for bits in (8, 4):
             for way, symmetric in (("symmetric", True), ("asymmetric", False)):
                 offsets = {} if symmetric else {"offsets": "*fp32"}
@@ -41,22 +45,26 @@ def _kernels() -> Iterator[Kernel]:
                     arguments |= {"groups": "i64", "size": f"i32{wide}"}
                     constants = {**common, "ROWS": rows, "BLOCK": size}
                     full = f"quantize_{name}_{size if wide else 'any'}"
-                    yield Kernel(full, SOURCE, "quantize", arguments, constants, warps=warps)
+                    # More than one group a program where it has two or more already: others are one group long.
+                    configs = by_warps(warps) + (by_constant("ROWS", rows, warps) if rows > 1 else [])
+                    yield Kernel(full, SOURCE, "quantize", arguments, constants, warps, configs=configs)
                 for suffix, wide in WIDTHS:
                     arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "scales": "*fp32", **offsets}
                     arguments |= {"size": f"i32{wide}"}
                     full, (block, warps) = f"quantize_long_{name}_{suffix}", LONG[suffix]
-                    yield Kernel(full, SOURCE, "quantize_long", arguments, {**common, "BLOCK": block}, warps=warps)
+                    constants, configs = {**common, "BLOCK": block}, by_warps(warps)
+                    yield Kernel(full, SOURCE, "quantize_long", arguments, constants, warps, configs=configs)
                     arguments = {"x": f"*{dtype}{wide}", "out": f"*i8{wide}", "partial": "*fp32", "scales": "*fp32"}
                     arguments |= {**offsets, "size": f"i32{wide}"}
                     constants = {**common, "PART": PART, "BLOCK": BLOCK}
-                    yield Kernel(f"encode_{name}_{suffix}", SOURCE, "encode", arguments, constants)
+                    yield Kernel(f"encode_{name}_{suffix}", SOURCE, "encode", arguments, constants, configs=PARTS)
                     arguments = {"codes": f"*i8{wide}", "scales": "*fp32", **offsets, "y": f"*{dtype}{wide}"}
                     arguments |= {"count": f"i64{wide}", "size": f"i32{wide}"}
                     full, block = f"dequantize_{name}_{suffix}", DEQUANTIZE_BLOCK[suffix]
                     # Of float32 a thread writes 16 bytes at a time: more would lie in sectors that others write to.
                     each = (4 if dtype == "fp32" else 16) if wide else 8 // bits
-                    yield Kernel(full, SOURCE, "dequantize", arguments, {**common, "EACH": each, "BLOCK": block})
+                    constants, configs = {**common, "EACH": each, "BLOCK": block}, by_constant("BLOCK", block, 4)
+                    yield Kernel(full, SOURCE, "dequantize", arguments, constants, configs=configs)
 
 
 class TritonQuantizerBuilder(TritonOpBuilder):
@@ -64,4 +72,6 @@ class TritonQuantizerBuilder(TritonOpBuilder):
 
     name = "triton_quantizer"
     python_functions = "opforge.ops.triton.quantizer:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:QUANTIZER"
     kernels = list(_kernels())

@@ -9,6 +9,7 @@ from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.builders.triton_op_builder.rows import DTYPES
 
 from .attention import paged_kernels
+from .configs import with_warps
 
 SOURCE = "kernels/ragged.py"
 BLOCK = 1024
@@ -72,4 +73,6 @@ class RaggedOpsBuilder(TritonOpBuilder):
 
     name = "triton_ragged_ops"
     python_functions = "opforge.ops.triton.ragged:bind"
-    kernels = [*paged_kernels(), *ragged_kernels()]
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:RAGGED_OPS"
+    kernels = [*paged_kernels(), *with_warps(ragged_kernels())]

@@ -6,6 +6,8 @@ from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.builders.triton_op_builder.rows import DTYPES, FORWARD, HEAVY, Size
 
+from .configs import by_warps
+
 SIZES = {"forward": FORWARD, "backward": HEAVY}
 """Function -> the row sizes that it has kernels for."""
 
@@ -18,7 +20,8 @@ def _kernel(function: str, dtype: str, size: Size) -> Kernel:
     if function == "forward":
         constants["EACH"] = 1 if not size.aligned else 4 if dtype == "fp32" else 8  # values in 16 bytes
     name = f"{function}_{dtype}_{size.name}"
-    return Kernel(name, "kernels/softmax.py", function, arguments, constants, warps=size.warps)
+    configs = by_warps(size.warps)
+    return Kernel(name, "kernels/softmax.py", function, arguments, constants, warps=size.warps, configs=configs)
 
 
 class TritonSoftmaxBuilder(TritonOpBuilder):
@@ -26,4 +29,6 @@ class TritonSoftmaxBuilder(TritonOpBuilder):
 
     name = "triton_softmax"
     python_functions = "opforge.ops.triton.softmaxes:bind"
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:SOFTMAX"
     kernels = [_kernel(way, dtype, size) for dtype in DTYPES for way, sizes in SIZES.items() for size in sizes]

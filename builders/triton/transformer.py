@@ -8,6 +8,8 @@ from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.builders.triton_op_builder.rows import DTYPES, HEAVY, Size
 
+from .configs import with_warps
+
 BLOCK = 1024
 """Elements of a program of the kernels that have no rows."""
 ALIGNED = {"aligned": ":16", "any": ""}
@@ -93,7 +95,9 @@ class SpatialInferenceBuilder(TritonOpBuilder):
 
     name = "triton_spatial_inference"
     python_functions = "opforge.ops.spatial:bind"
-    kernels = list(channel_kernels())
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:SPATIAL"
+    kernels = with_warps(channel_kernels())
 
 
 class RandomLTDBuilder(TritonOpBuilder):
@@ -101,7 +105,9 @@ class RandomLTDBuilder(TritonOpBuilder):
 
     name = "triton_random_ltd"
     python_functions = "opforge.ops.random_ltd:bind"
-    kernels = list(token_kernels())
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:RANDOM_LTD"
+    kernels = with_warps(token_kernels())
 
 
 class InferenceCoreBuilder(TritonOpBuilder):
@@ -109,4 +115,6 @@ class InferenceCoreBuilder(TritonOpBuilder):
 
     name = "triton_inference_core"
     python_functions = "opforge.ops.inference_core:bind"
-    kernels = list(core_kernels())
+    compiles_configs = False
+    cases = "opforge.ops.cases.triton_ops:INFERENCE_CORE"
+    kernels = with_warps(core_kernels())

@@ -46,6 +46,9 @@ class TritonOpBuilder(OpBuilder):
 
     `python_functions` is called with what launches the kernels. Its module must not import Triton.
     """
+    compiles_configs: bool = True
+    """Whether each library holds the kernels of `configs` too. If not, `opforge tune` builds one that does, and a load
+    takes that one if a tuning result names one of them."""
 
     @property
     def sources(self) -> Sequence[str]:  # type: ignore[override]
@@ -57,15 +60,14 @@ class TritonOpBuilder(OpBuilder):
         builder = type(self).__name__
         if not self.kernels:
             raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`")
-        kernels = with_variants(self.kernels)
         check_kernels(builder, self.kernels)
-        check_kernels(builder, kernels)
+        check_kernels(builder, with_variants(self.kernels))
         spec = super().spec()
         own, *others, opforge = spec.roots
         target = spec.target
         if target.device == "cuda":
             target = Target("cuda", compiled_archs(target.arch))
-        texts = tuple(kernel_texts(kernels).items())
+        texts = tuple(kernel_texts(self._compiled()).items())
         return spec._replace(roots=(own, *others, KERNELS, opforge), target=target, kernels=texts)
 
     def _load(self, loaded: Loaded, verbose: bool) -> None:
@@ -80,12 +82,21 @@ class TritonOpBuilder(OpBuilder):
     def _bind(self, library: Any) -> TritonOp:
         if isinstance(library, TritonOp):
             return library
-        kernels = PrebuiltKernels(self.name, library, with_variants(self.kernels))
+        kernels = PrebuiltKernels(self.name, library, self._compiled())
         if any(kernel.configs for kernel in self.kernels):
             from . import tuned  # for ops alone that have something to tune
 
-            tuned.choose(kernels, self.kernels, self.spec(), library.__entry__)
+            chosen = tuned.chosen(self, library.__entry__)
+            if chosen and not self.compiles_configs:
+                if (op := tuned.load_with_configs(self)) is not None:
+                    return op
+            else:
+                kernels.choices = chosen
         return self._op(kernels, library.__entry__.origin, library)
+
+    def _compiled(self) -> Sequence[Kernel]:
+        """Returns the kernels that are in the library."""
+        return with_variants(self.kernels) if self.compiles_configs else self.kernels
 
     def _op(self, kernels: Kernels, origin: str, library: Any) -> TritonOp:
         return TritonOp(self.name, kernels, python_functions(self.python_functions, kernels), origin, library)

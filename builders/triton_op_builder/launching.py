@@ -102,7 +102,7 @@ class PrebuiltKernels:
         self.choices: dict[str, list[Choice]] = {}
         """By the name that launches use; a call of no other size takes the kernel of that name."""
         self._constants = {kernel.name: kernel.constants for kernel in kernels}
-        self._packing = {kernel.name: struct.Struct(kernel.packing()).pack for kernel in kernels}
+        self._packing = {kernel.name: (struct.Struct(kernel.packing()).pack, kernel.pointers()) for kernel in kernels}
         self._ready: dict[tuple[str, int], ctypes.c_void_p] = {}
         self.raw_stream: Callable[[int], int] | None = None
         """From a device's number to the handle of its current stream; the accelerator's, from the first launch on."""
@@ -121,18 +121,21 @@ class PrebuiltKernels:
 
     def launch(self, name: str, grid: Grid, *arguments: Any) -> None:
         """Launches the kernel: see Kernels.launch."""
-        if name in self.choices:
+        if self.choices and name in self.choices:
             size = arguments[0].numel()
             name = next((other for low, high, other in self.choices[name] if low <= size <= high), name)
         if type(grid) is not tuple:
             grid = grid(self._constants[name])  # type: ignore[operator]
         device = arguments[0].get_device()
         ready = self._ready.get((name, device)) or self._make_ready(name, device, arguments[0])
+        pack, pointers = self._packing[name]
+        values = [*arguments]
         try:
-            packed = self._packing[name](
-                *[value if isinstance(value, (int, float)) else value.data_ptr() for value in arguments]
-            )
-        except struct.error as error:
+            for at in pointers:
+                value = values[at]
+                values[at] = value if type(value) is int else value.data_ptr()
+            packed = pack(*values)
+        except (struct.error, IndexError) as error:
             raise KernelLaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
         problem = self._launch(ready, self.raw_stream(device), *grid, packed)  # type: ignore[misc]
         if problem is not None:

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
+from opforge.builders.lookup.tuned import Wanted
+from opforge.errors import OpforgeError
 
 from .kernel import Kernel
-from .launching import Choice, PrebuiltKernels
+from .launching import Choice, TritonOp
 
 if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.fast_path.library import Entry
 
+log = logging.getLogger("opforge")
+# A builder is a TritonOpBuilder, whose module imports this one.
 
-def choose(prebuilt: PrebuiltKernels, kernels: Iterable[Kernel], spec: OpSpec, entry: Entry) -> None:
-    """Makes launches take what was found for an entry on this device. Warns of a result that is not used."""
-    outcome = tuned.look(tuned.wanted_of_device(spec, entry), tuned.searched(spec.package), asks=True)
+
+def wanted(builder: Any, entry: Entry) -> Wanted:
+    """Returns what a result for a builder's op must be for. It is the same with the kernels of configs and without."""
+    found = tuned.wanted_of_device(builder.spec(), entry)
+    if builder.compiles_configs == type(builder).compiles_configs:
+        return found
+    usual = copy.copy(builder)
+    usual.compiles_configs = type(builder).compiles_configs
+    return found._replace(description=description_key(usual.spec()))
+
+
+def chosen(builder: Any, entry: Entry) -> dict[str, list[Choice]]:
+    """Returns what was found for an entry on this device, by kernel. Warns of a result that is not used."""
+    what = wanted(builder, entry)
+    outcome = tuned.look(what, tuned.searched(builder.spec().package), asks=True)
     if outcome.found is None:
-        return
-    problem = outcome.found.problem
+        return {}
+    made, problem = dict[str, list[Choice]](), outcome.found.problem
     if not problem:
-        prebuilt.choices, problem = choices(outcome.found.value["rows"], kernels)
+        made, problem = choices(outcome.found.value["rows"], builder.kernels)
     if problem:
-        tuned.warn(spec.name, outcome.found.path, problem)
+        tuned.warn(what.op, outcome.found.path, problem)
+    return made
+
+
+def with_configs(builder: Any) -> Any:
+    """Returns a builder of the same op whose library holds the kernels of configs too."""
+    other = copy.copy(builder)
+    other.compiles_configs, other._loaded = True, None
+    return other
+
+
+def load_with_configs(builder: Any) -> TritonOp | None:
+    """Returns the op with the kernels of its configs; None, with a warning, where that library cannot be had."""
+    try:
+        op: TritonOp = with_configs(builder).load()
+    except OpforgeError as error:
+        text = "%s: a tuning result takes kernels that are in a library of their own, which cannot be loaded: %s. %s"
+        log.warning(text, builder.name, str(error).splitlines()[0], "The defaults are used")
+        return None
+    return op
 
 
 def choices(rows: Sequence[Mapping[str, Any]], kernels: Iterable[Kernel]) -> tuple[dict[str, list[Choice]], str]:

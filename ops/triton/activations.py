@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from opforge.builders.triton import activations as builders
-from opforge.builders.triton_op_builder.launching import Kernels
+from opforge.builders.triton_op_builder.launching import Grid, Kernels
 
 from . import registry
 
@@ -16,6 +17,12 @@ GELU, SWIGLU = builders.TritonGeluBuilder.name, builders.TritonSwigluBuilder.nam
 MOST_BLOCKS = 65535
 """The most blocks of a row in one launch: CUDA's limit of the second dimension of a grid."""
 FORMS = {"none": "erf", "tanh": "tanh"}
+_GELU_NAMES = {
+    (dtype, approximate): (f"forward_{form}_{name}_any", f"forward_{form}_{name}_aligned")
+    for dtype, name in registry.DTYPE_NAMES.items()
+    for approximate, form in FORMS.items()
+}
+"""A call's dtype and form -> the kernel for any address, and that for addresses that are multiples of 16."""
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -51,13 +58,22 @@ def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -
         raise ValueError(f"{GELU}: approximate is {approximate!r}, expected 'none' or 'tanh'")
     aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (*flat, out))
     name = f"{direction}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
-    grid = (-(-out.numel() // builders.BLOCK), 1, 1)
-    if out.numel():
-        registry.kernels_of(GELU, "TritonGeluBuilder").launch(name, grid, *flat, out, out.numel())
+    count = out.numel()
+    if count:
+        kernels = registry.kernels_of(GELU, "TritonGeluBuilder")
+        kernels.launch(name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), *flat, out, count)
     return out
 
 
 def _gelu_forward(x: Tensor, approximate: str) -> Tensor:
+    names = _GELU_NAMES.get((x.dtype, approximate))
+    count = x.numel()
+    if names and count and x.is_contiguous():
+        y = torch.empty_like(x)
+        name = names[not ((x.data_ptr() | y.data_ptr()) & 15)]
+        kernels = registry.kernels_of(GELU, "TritonGeluBuilder")
+        kernels.launch(name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), x, y, count)
+        return y
     return _launch_gelu("forward", approximate, {"x": x})
 
 
@@ -80,16 +96,37 @@ def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> l
     kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
     name, each = f"{direction}_{dtype}_{size.name}", MOST_BLOCKS * size.block
     if columns <= each:
-        kernels.launch(name, (count, -(-columns // size.block), 1), *rows, columns, *strides)
+        kernels.launch(name, _swiglu_grid(count, columns), *rows, columns, *strides)
         return out
     for start in range(0, columns, each):
         parts = [registry.as_rows(matrix)[:, start : start + each] for matrix in rows]
         width = parts[0].shape[1]
-        kernels.launch(name, (count, -(-width // size.block), 1), *parts, width, *strides)
+        kernels.launch(name, _swiglu_grid(count, width), *parts, width, *strides)
     return out
 
 
+def _swiglu_grid(rows: int, columns: int) -> Grid:
+    return lambda constants: (rows, -(-columns // constants["BLOCK"]), 1)
+
+
+@functools.lru_cache(maxsize=registry.PLANS)
+def _plan(dtype: torch.dtype, shape: torch.Size, *strides: tuple[int, ...]) -> tuple[registry.RowPlan, Grid] | None:
+    name = registry.DTYPE_NAMES.get(dtype)
+    plan = registry.row_plan(f"forward_{name}", builders.SIZES, shape, strides) if name else None
+    return None if plan is None else (plan, _swiglu_grid(plan.rows, plan.columns))
+
+
 def _swiglu_forward(gate: Tensor, up: Tensor) -> Tensor:
+    shape, dtype = gate.shape, gate.dtype
+    if up.shape == shape and up.dtype is dtype and up.device == gate.device:
+        found = _plan(dtype, shape, gate.stride(), up.stride())
+        if found and shape[-1] <= MOST_BLOCKS * builders.BLOCK:
+            plan, grid = found
+            y, columns = torch.empty_like(gate, memory_format=torch.contiguous_format), plan.columns
+            is_aligned = not ((gate.data_ptr() | up.data_ptr() | y.data_ptr()) & 15)
+            kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
+            kernels.launch(plan.names[is_aligned], grid, gate, up, y, columns, *plan.strides, columns)
+            return y
     return _launch_swiglu("forward", {"gate": gate, "up": up}, 1)[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -84,6 +85,50 @@ def _is_usual(parameter: Tensor, x: Tensor) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=registry.PLANS)
+def _plan(op: str, *layouts: Any) -> registry.RowPlan | None:
+    """Returns what a forward launches for rows and parameters that need neither a copy nor a conversion.
+
+    `layouts` are the dtype, the shape, the strides and the device of the rows, and then of each parameter.
+    """
+    (dtype, shape, strides, device), *others = (layouts[at : at + 4] for at in range(0, len(layouts), 4))
+    name, kind = registry.DTYPE_NAMES.get(dtype), others[0][0]
+    fits = all(
+        other[0] == kind and other[1] == shape[-1:] and other[2] == (1,) and other[3] == device for other in others
+    )
+    if name is None or not fits or kind not in (dtype, torch.float32) or not shape:
+        return None
+    sizes = builders.forward_sizes(name, op == LAYER)
+    return registry.row_plan(f"forward_{name}_{registry.DTYPE_NAMES[kind]}", sizes, shape, (strides,))
+
+
+def _planned_rms(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor] | None:
+    """Returns the RMS norm and its statistics; None if a tensor must be copied, converted or refused."""
+    layout = (x.dtype, x.shape, x.stride(), x.device)
+    plan = _plan(RMS, *layout, weight.dtype, weight.shape, weight.stride(), weight.device)
+    if plan is None:
+        return None
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    rstds, columns = x.new_empty(plan.leading, dtype=torch.float32), plan.columns
+    name = plan.names[not ((x.data_ptr() | y.data_ptr() | weight.data_ptr()) & 15)]
+    _kernels(RMS).launch(name, (plan.rows, 1, 1), x, weight, y, rstds, columns, *plan.strides, columns, eps)
+    return y, rstds
+
+
+def _planned_layer(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Returns the layer norm and its statistics; None if a tensor must be copied, converted or refused."""
+    layout = (x.dtype, x.shape, x.stride(), x.device, weight.dtype, weight.shape, weight.stride(), weight.device)
+    plan = _plan(LAYER, *layout, bias.dtype, bias.shape, bias.stride(), bias.device)
+    if plan is None:
+        return None
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    means, rstds = (x.new_empty(plan.leading, dtype=torch.float32) for _ in range(2))
+    tensors, columns = (x, weight, bias, y, means, rstds), plan.columns
+    name = plan.names[not ((x.data_ptr() | y.data_ptr() | weight.data_ptr() | bias.data_ptr()) & 15)]
+    _kernels(LAYER).launch(name, (plan.rows, 1, 1), *tensors, columns, *plan.strides, columns, eps)
+    return y, means, rstds
+
+
 def _forward(op: str, x: Tensor, parameters: list[Tensor], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     dtypes, parameters = _columns(op, x, parameters)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -135,6 +180,8 @@ def _backward(
 
 
 def _rms(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    if planned := _planned_rms(x, weight, eps):
+        return planned
     y, _means, rstds = _forward(RMS, x, [weight], eps)
     return y, rstds
 
@@ -145,7 +192,7 @@ def _rms_backward(dy: Tensor, x: Tensor, weight: Tensor, rstds: Tensor) -> tuple
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    return _forward(LAYER, x, [weight, bias], eps)
+    return _planned_layer(x, weight, bias, eps) or _forward(LAYER, x, [weight, bias], eps)
 
 
 def _layer_backward(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton import quantizer as builders
-from opforge.builders.triton_op_builder.launching import Kernels
+from opforge.builders.triton_op_builder.launching import Grid, Kernels
 
 from . import devices, registry
 
@@ -81,10 +81,10 @@ def _run_quantize(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tup
         name = f"{'symmetric' if symmetric else 'asymmetric'}_{bits}_{dtype}"
         params = [scales, *([] if symmetric else [offsets])]
         blocks = builders.GROUPS if wide else (builders.ANY,)
-        block, rows, _warps = next((block for block in blocks if group_size <= block[0]), (0, 0, 0))
+        block = next((block for block, _rows, _warps in blocks if group_size <= block), 0)
         if block:
-            name, grid = f"quantize_{name}_{block if wide else 'any'}", (-(-groups // rows), 1, 1)
-            kernels.launch(name, grid, x, codes, *params, groups, group_size)
+            name = f"quantize_{name}_{block if wide else 'any'}"
+            kernels.launch(name, _grid(groups, "ROWS"), x, codes, *params, groups, group_size)
         elif groups >= 2 * devices.multiprocessor_count(x.device):
             kernels.launch(f"quantize_long_{name}_{suffix}", (groups, 1, 1), x, codes, *params, group_size)
         else:
@@ -123,10 +123,14 @@ def _run_dequantize(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, d
     suffix = "aligned" if _is_wide(size, codes, values) else "any"
     name = f"dequantize_{kind}_{bits}_{registry.dtype_name(OP, values)}_{suffix}"
     tensors = [codes, scales.contiguous(), *([offsets.contiguous()] if offsets.numel() else []), values]
-    grid = (-(-count // builders.DEQUANTIZE_BLOCK[suffix]), 1, 1)
     if count:
-        registry.kernels_of(OP, "TritonQuantizerBuilder").launch(name, grid, *tensors, count, size)
+        registry.kernels_of(OP, "TritonQuantizerBuilder").launch(name, _grid(count, "BLOCK"), *tensors, count, size)
     return values
+
+
+def _grid(count: int, each: str) -> Grid:
+    """Returns the grid of a kernel of which each program processes as many of `count` as this constant says."""
+    return lambda constants: (-(-count // constants[each]), 1, 1)
 
 
 def _fake_quantize(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +30,8 @@ library.record_kernels()  # compiled graphs depend on what is registered with it
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 DTYPE_NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 """The dtypes that there are kernels for -> their names in Triton."""
+PLANS = 4096
+"""So many plans of calls are kept for a function."""
 _bound: dict[str, Kernels] = {}
 
 
@@ -157,6 +161,47 @@ def rows_of(tensor: Tensor) -> tuple[Tensor, int]:
         return tensor, tensor.shape[-1]
     rows = as_rows(tensor)
     return rows, rows.stride(0)
+
+
+class RowPlan(NamedTuple):
+    """What a call launches over rows that need no copy, as far as it does not depend on addresses."""
+
+    rows: int
+    columns: int
+    strides: tuple[int, ...]
+    """How far the rows of each tensor are apart."""
+    leading: tuple[int, ...]
+    """The shape without its last dimension."""
+    names: tuple[str, str]
+    """The kernel for any address, and that for addresses that are multiples of 16."""
+
+
+def row_plan(
+    prefix: str, sizes: tuple[Size, ...], shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> RowPlan | None:
+    """Returns the plan for tensors of one shape, with these strides; None without elements, or if one must be copied.
+
+    `prefix` is what the names of the kernels begin with. Keep plans by what they follow from: making one takes longer
+    than a launch.
+    """
+    apart = [_row_stride(shape, own) for own in strides]
+    if not shape or 0 in shape or None in apart:
+        return None
+    found = tuple(stride for stride in apart if stride is not None)
+    columns = shape[-1]
+    fits = columns % 16 == 0 and not any(stride % 16 for stride in found)
+    names = (f"{prefix}_{sizes[-1].name}", f"{prefix}_{size_for(sizes, columns, fits).name}")
+    return RowPlan(math.prod(shape[:-1]), columns, found, tuple(shape[:-1]), names)
+
+
+def _row_stride(shape: Sequence[int], strides: Sequence[int]) -> int | None:
+    """Returns how far rows of the last dimension are apart; None if that differs, or if rows have gaps."""
+    if not shape or (strides[-1] != 1 and shape[-1] > 1):
+        return None
+    outer = [(size, stride) for size, stride in zip(shape[:-1], strides[:-1], strict=True) if size > 1]
+    if any(stride != size * inner for (_, stride), (size, inner) in itertools.pairwise(outer)):
+        return None
+    return outer[-1][1] if outer else shape[-1]
 
 
 def row_size(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -45,7 +46,20 @@ def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
     return out
 
 
+@functools.lru_cache(maxsize=registry.PLANS)
+def _plan(dtype: torch.dtype, shape: torch.Size, strides: tuple[int, ...]) -> registry.RowPlan | None:
+    name = registry.DTYPE_NAMES.get(dtype)
+    return registry.row_plan(f"forward_{name}", SIZES["forward"], shape, (strides,)) if name else None
+
+
 def _forward(x: Tensor) -> Tensor:
+    if plan := _plan(x.dtype, x.shape, x.stride()):
+        y = torch.empty_like(x, memory_format=torch.contiguous_format)
+        columns = plan.columns
+        is_aligned = not ((x.data_ptr() | y.data_ptr()) & 15)
+        kernels = registry.kernels_of(OP, "TritonSoftmaxBuilder")
+        kernels.launch(plan.names[is_aligned], (plan.rows, 1, 1), x, y, columns, *plan.strides, columns)
+        return y
     if x.dim() == 0:
         raise ValueError(f"{OP}: x has no dimension, expected at least one")
     return _launch("forward", {"x": x})

@@ -35,6 +35,7 @@ NOT_TYPED = {
     "repair-wheel WHEEL": "a wheel of one's own: tests/compile/shipping/test_repaired_wheels.py",
     "split-wheel dist/my_package": "a project of one's own: tests/compile/shipping/test_wheel_variants.py",
     "publish URL compiled:NAME": "graphs of one's own: tests/unit/remote/commands/test_verbs.py has some",
+    "tune Triton": "needs a GPU; tests/unit/tuning/test_kernels.py has a stand-in",
     "rm compiled:NAME": "graphs of one's own: tests/unit/cli/test_ls_kinds.py",
     "make ": "it is what runs these tests",
     "pip ": "it downloads, or installs into the environment of these tests",

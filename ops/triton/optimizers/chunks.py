@@ -164,7 +164,10 @@ def _new_table(
     owner = torch.repeat_interleave(torch.tensor(counts))
     number, size, begin = (values[owner] for values in per_tensor[:3])
     starts = (row - begin) * chunk
-    columns = [torch.zeros_like(row) if part is None else _addresses(*part, indices, owner, starts) for part in lists]
+    columns = [
+        torch.zeros_like(row) if part is None else _addresses(*part, indices, owner, starts, len(codes) == 1)
+        for part in lists
+    ]
     kinds = torch.tensor(codes)[owner] if len(codes) > 1 else torch.full_like(row, codes[0])
     rows = torch.stack([*columns, kinds, (size - starts).clamp_max(chunk), number], 1)
     spans = per_tensor[[2, 3, 0]].t().contiguous()
@@ -172,13 +175,11 @@ def _new_table(
 
 
 def _addresses(
-    column: list[int], tensors: Sequence[Tensor], indices: list[int], owner: Tensor, starts: Tensor
+    column: list[int], tensors: Sequence[Tensor], indices: list[int], owner: Tensor, starts: Tensor, is_like: bool
 ) -> Tensor:
-    """Returns the addresses of chunks that begin at these values of their tensors."""
-    widths = {tensors[index].element_size() for index in indices}
-    width = (
-        torch.tensor([tensors[index].element_size() for index in indices])[owner] if len(widths) > 1 else widths.pop()
-    )
+    """Returns the addresses of chunks that begin at these values of their tensors. `is_like`: these have one dtype."""
+    widths = [tensors[indices[0]].element_size()] if is_like else [tensors[index].element_size() for index in indices]
+    width = widths[0] if len(set(widths)) == 1 else torch.tensor(widths)[owner]
     return torch.tensor(column)[owner] + starts * width
 
 

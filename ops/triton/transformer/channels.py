@@ -17,7 +17,7 @@ class Channels:
 
     @staticmethod
     def channel_bias_add_(
-        out: Tensor, input: Tensor, bias: Tensor, other: Tensor | None, other_bias: Tensor | None
+        out: Tensor, input: Tensor, bias: Tensor, other: Tensor | None = None, other_bias: Tensor | None = None
     ) -> None:
         """Writes (input + bias) + (other + other_bias) to `out`, without what is None."""
         images = {"input": input, "out": out} | ({"other": other} if other is not None else {})

@@ -23,7 +23,7 @@ from opforge.testing.tensors import cloned, poisoned_memory
 
 from . import search
 from .search import Candidate, Choice, Config
-from .subjects import Subject
+from .subjects import Subject, Timing
 
 SECONDS = 4.0
 """How long the choice of one config takes, unless a budget says otherwise."""
@@ -40,11 +40,13 @@ class Step(NamedTuple):
     case: Case
     dtype: str
     size: int
+    counted: int
+    """The size as the op counts it, by which calls are compared with it."""
 
     @property
     def label(self) -> str:
         """What messages call it."""
-        return f"{self.case.kernel + ', ' if self.case.kernel else ''}{self.dtype} of {self.size}"
+        return f"{self.case.kernel + ', ' if self.case.kernel else ''}{self.dtype} of {self.counted}"
 
 
 class Done(NamedTuple):
@@ -77,7 +79,7 @@ class Budget:
 
 def run(
     subject: Subject,
-    places: Sequence[tuple[Case, str, int]],
+    places: Sequence[Timing],
     root: str,
     budget: Budget,
     again: bool,
@@ -92,10 +94,10 @@ def run(
     """
     path = records.path_of(root, subject.wanted.description, subject.wanted.target, subject.wanted.cores)
     try:
-        for number, (case, dtype, size) in enumerate(places):
-            step = Step(number + 1, len(places), case, dtype, size)
-            configs = subject.configs(case)
-            before = None if again else _known(path, case.kernel, dtype, size, configs)
+        for number, timing in enumerate(places):
+            step = Step(number + 1, len(places), *timing)
+            configs = subject.configs(step.case)
+            before = None if again else _known(path, step.case.kernel, step.dtype, step.counted, configs)
             if before is not None:
                 ends(Done(step, before, is_new=False))
                 continue
@@ -204,7 +206,7 @@ def _row(step: Step, choice: Choice, refused: Sequence[search.Other]) -> dict[st
     return {
         "what": step.case.kernel,
         "dtype": step.dtype,
-        "size": step.size,
+        "size": step.counted,
         "config": dict(choice.config),
         **_numbers(choice.ratio),
         "rounds": choice.rounds,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from opforge.bench.measure import make_place
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.op_spec import OpSpec
 from opforge.builders.declaration.tunable import candidates
@@ -13,11 +15,22 @@ from opforge.builders.lookup import tuned
 from opforge.builders.lookup.tuned import Wanted
 from opforge.errors import TuningError
 from opforge.fast_path import library
-from opforge.ops.cases import Case, cases_of, path_of
+from opforge.ops.cases import OURS, Case, cases_of, path_of
 
 Config = Mapping[str, int]
 LARGEST = (1 << 62) - 1
 ANY_DTYPE = -1
+
+
+class Timing(NamedTuple):
+    """What is timed by itself."""
+
+    case: Case
+    dtype: str
+    size: int
+    """The size of the case's inputs."""
+    counted: int
+    """The size of the call, as the op counts it: calls of other sizes are compared with it."""
 
 
 class Subject(NamedTuple):
@@ -36,6 +49,8 @@ class Subject(NamedTuple):
     loaded: Any = None
     """The op, as its builder's `load()` returns it."""
     device: str = "cpu"
+    launched: Callable[[Case, str, int], Mapping[str, int]] | None = None
+    """Of a Triton op: what a call of a case launches of the kernels that have configs, with the size of each launch."""
 
 
 def can_be_tuned(kind: type) -> bool:
@@ -52,8 +67,14 @@ def load(builder: OpBuilder) -> Subject:
         advice = "Declare `tunable` in its builder, or `configs` of its kernels: see docs/tuning.md"
         raise TuningError(name, "it declares nothing to tune", advice)
     cases = _cases(builder)
-    spec, op = builder.spec(), builder.load()
-    return _of_kernels(builder, spec, op, cases) if spec.kernels else _of_library(spec, op, cases)
+    spec = builder.spec()
+    if not spec.kernels:
+        return _of_library(spec, builder.load(), cases)
+    from opforge.builders.triton_op_builder import tuned as kernels_tuned
+
+    own: Any = kernels_tuned.with_configs(builder)
+    op = own.load()
+    return _of_kernels(own, spec, op, cases, kernels_tuned.wanted(own, op.library.__entry__))
 
 
 def _cases(builder: OpBuilder) -> Sequence[Case]:
@@ -95,10 +116,10 @@ def _of_library(spec: OpSpec, op: Any, cases: Sequence[Case]) -> Subject:
     return Subject(spec.name, tuned.wanted(spec.name, entry), cases, lambda _case: [*every], use, restore, op)
 
 
-def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[Case]) -> Subject:
+def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[Case], wanted: Wanted) -> Subject:
     declared = {kernel.name: kernel for kernel in builder.kernels}
     for case in cases:
-        if case.kernel not in declared or not declared[case.kernel].configs:
+        if case.kernel and (case.kernel not in declared or not declared[case.kernel].configs):
             with_configs = ", ".join(kernel.name for kernel in builder.kernels if kernel.configs)
             advice = f"Set `kernel` of its Case to one of: {with_configs}"
             raise TuningError(spec.name, f"it has no kernel {case.kernel!r} with configs", advice)
@@ -112,13 +133,56 @@ def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[Case]) -> S
         op.kernels.choices.clear()
         op.kernels.choices.update(before)
 
-    wanted = tuned.wanted_of_device(spec, op.library.__entry__)
     device = spec.target.device
-    return Subject(spec.name, wanted, cases, lambda case: [*declared[case.kernel].configs], use, restore, op, device)
+
+    def launched(case: Case, dtype: str, size: int) -> Mapping[str, int]:
+        if case.kernel:
+            return {case.kernel: size}
+        found = _launches(op, case, dtype, size, device)
+        return {name: count for name, count in found.items() if name in declared and declared[name].configs}
+
+    def configs(case: Case) -> list[Config]:
+        return [*declared[case.kernel].configs]
+
+    return Subject(spec.name, wanted, cases, configs, use, restore, op, device, launched)
 
 
-def places(subject: Subject, shapes: Mapping[str, Sequence[int]] | None) -> list[tuple[Case, str, int]]:
-    """Returns what is timed: cases with dtypes and sizes. Without shapes, those of the cases. Raises TuningError."""
+def _launches(op: Any, case: Case, dtype: str, size: int, device: str) -> dict[str, int]:
+    """Returns the kernels that a call of a case launches, with the elements of the first tensor of each launch."""
+    found, kernels = dict[str, int](), op.kernels
+    launch = kernels.launch
+
+    def noted(name: str, grid: Any, *arguments: Any) -> None:
+        found.setdefault(name, arguments[0].numel())
+        launch(name, grid, *arguments)
+
+    with make_place(size, dtype, device if device in case.devices else case.devices[0], quick=True) as place:
+        inputs = case.prepare(place, op)
+        kernels.launch = noted
+        try:
+            case.contenders[OURS](inputs)()
+        finally:
+            del kernels.launch
+    return found
+
+
+def places(subject: Subject, shapes: Mapping[str, Sequence[int]] | None) -> list[Timing]:
+    """Returns what is timed: cases with dtypes and sizes. Without shapes, those of the cases. Raises TuningError.
+
+    A case of a Triton op that names no kernel is timed for each kernel that its call launches, and that no case before
+    it has been timed for at this size.
+    """
+    every = _places(subject, shapes)
+    if subject.launched is None:
+        return [Timing(case, dtype, size, size) for case, dtype, size in every]
+    made: dict[tuple[str, str, int], Timing] = {}
+    for case, dtype, size in every:
+        for kernel, counted in subject.launched(case, dtype, size).items():
+            made.setdefault((kernel, dtype, counted), Timing(replace(case, kernel=kernel), dtype, size, counted))
+    return [*made.values()]
+
+
+def _places(subject: Subject, shapes: Mapping[str, Sequence[int]] | None) -> list[tuple[Case, str, int]]:
     if shapes is None:
         return [(case, dtype, size) for case in subject.cases for dtype, sizes in case.tuned.items() for size in sizes]
     every = [*dict.fromkeys(itertools.chain.from_iterable(case.tuned for case in subject.cases))]

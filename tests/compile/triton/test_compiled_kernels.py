@@ -26,7 +26,7 @@ LONG = tiers.is_long()
 NAMES = (*CHECKS, *LONG_CHECKS) if LONG else CHECKS
 
 
-ATTENTION = ("dense_32", "lowest_masks", "traffic", "unfinished_copies_are_detected")
+ATTENTION = ("dense_32", "lowest_masks", "special_values", "traffic", "unfinished_copies_are_detected")
 LONG_ATTENTION = (
     "blocks_of_16",
     "pages_32",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from types import SimpleNamespace
 
 import pytest
 from support import child_processes
@@ -52,37 +53,64 @@ def result(kernel, *rows):
     return {"format": 1, "op": "tuned_scale", "kernel": kernel, "target": "cuda:sm_90a", "cores": 0, "rows": [*rows]}
 
 
+@pytest.fixture
+def op(tmp_path, monkeypatch):
+    """A function that writes the op, and returns its builder and what two calls in another process launch."""
+
+    def make(module, name):
+        folder, log = tmp_path / "op", tmp_path / "driver.log"
+        folder.mkdir()
+        for file, text in {
+            "kernels.py": triton_parts.KERNELS,
+            "factor.py": triton_parts.FACTOR,
+            "tuned_scale_functions.py": FUNCTIONS,
+            f"{name}.py": module,
+        }.items():
+            write(folder, file, text)
+        env = {"OPFORGE_CACHE_DIR": str(tmp_path / "store"), "FOLDER": str(folder), "FAKE_GPU_LOG": str(log)}
+        env |= {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "FAKE_GPU_PARAMETERS": "6"}
+
+        def launches(**others):
+            log.write_text("")
+            code = LAUNCH.replace("tuned_scale_builder", name)
+            output = child_processes.run_with_torch(triton_parts.TENSOR + code, env=env | others)
+            calls = [call.split() for call in log.read_text().splitlines() if call.startswith("cuLaunchKernel")]
+            # The images, then the grid's first number and the threads of each launch.
+            return sorted(output.split()), [(call[2], call[6]) for call in calls]
+
+        monkeypatch.syspath_prepend(str(folder))
+        return importlib.import_module(name).ScaleBuilder("cuda:sm_90"), launches
+
+    return make
+
+
+EVERY = ["scale", "scale[BLOCK=2048,warps=8]", "scale[warps=1]"]
+ROWS = (row(CONFIGS[0], 2000, "any", what="scale"), row(CONFIGS[1], 100, "any", what="scale"))
+
+
 @pytest.mark.compile
 @triton_parts.needs_triton
-def test_a_launch_takes_the_config_that_was_found_for_its_size(tmp_path, monkeypatch):
-    folder, log = tmp_path / "op", tmp_path / "driver.log"
-    folder.mkdir()
-    for name, text in {
-        "kernels.py": triton_parts.KERNELS,
-        "factor.py": triton_parts.FACTOR,
-        "tuned_scale_functions.py": FUNCTIONS,
-        "tuned_scale_builder.py": MODULE,
-    }.items():
-        write(folder, name, text)
-    env = {"OPFORGE_CACHE_DIR": str(tmp_path / "store"), "FOLDER": str(folder), "FAKE_GPU_LOG": str(log)}
-    env |= {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "FAKE_GPU_PARAMETERS": "6"}
-
-    def launches():
-        log.write_text("")
-        output = child_processes.run_with_torch(triton_parts.TENSOR + LAUNCH, env=env)
-        calls = [call.split() for call in log.read_text().splitlines() if call.startswith("cuLaunchKernel")]
-        return sorted(output.split()), [
-            (call[2], call[6]) for call in calls
-        ]  # the grid's first number, and the threads
-
-    images, calls = launches()
-    assert images == ["scale", "scale[BLOCK=2048,warps=8]", "scale[warps=1]"]
-    assert calls == [("4", "128"), ("1", "128")]
-    monkeypatch.syspath_prepend(str(folder))
-    builder = importlib.import_module("tuned_scale_builder").ScaleBuilder("cuda:sm_90")
-    rows = [row(CONFIGS[0], 2000, "any", what="scale"), row(CONFIGS[1], 100, "any", what="scale")]
-    records.write(str(tmp_path / "store"), result(description_key(builder.spec()), *rows))
+def test_a_launch_takes_the_config_that_was_found_for_its_size(op, tmp_path):
+    builder, launches = op(MODULE, "tuned_scale_builder")
+    assert launches() == (EVERY, [("4", "128"), ("1", "128")])
+    records.write(str(tmp_path / "store"), result(description_key(builder.spec()), *ROWS))
     assert launches()[1] == [("2", "256"), ("1", "32")]
+
+
+@pytest.mark.compile
+@triton_parts.needs_triton
+def test_configs_that_are_no_part_of_the_usual_library_are_compiled_when_a_result_takes_one(op, tmp_path):
+    module = MODULE.replace("    kernels = ", "    compiles_configs = False\n    kernels = ")
+    builder, launches = op(module, "lean_scale_builder")
+    usual = (["scale"], [("4", "128"), ("1", "128")])
+    assert launches() == usual
+    records.write(str(tmp_path / "store"), result(description_key(builder.spec()), *ROWS))
+    assert launches(OPFORGE_PREBUILT="require") == usual, "their library cannot be built: the defaults are used"
+    assert launches() == (EVERY, [("2", "256"), ("1", "32")])
+    other = tuned.with_configs(builder)
+    assert description_key(other.spec()) != description_key(builder.spec())
+    entry = SimpleNamespace(record={"description": description_key(other.spec())})
+    assert tuned.wanted(other, entry).description == description_key(builder.spec()), "one result for both"
 
 
 def test_a_config_is_a_kernel_of_its_own():

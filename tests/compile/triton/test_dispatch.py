@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from opforge.builders.triton import TRITON_BUILDERS
+from opforge.builders.triton_op_builder.rows import FORWARD as SIZES
 from opforge.ops import triton as ops
 from opforge.ops.triton import registry
 
@@ -38,7 +39,9 @@ class CheckedLaunches:
             numbers.append(value.data_ptr() if bare.startswith("*") else value)
             assert not promise or numbers[-1] % int(promise) == 0, (name, argument, numbers[-1])
         struct.pack(kernel.packing(), *numbers)
-        assert all(0 < size < 1 << 31 for size in grid) and max(grid[1:]) <= 65535
+        for config in ({}, *kernel.configs):
+            sizes = grid if isinstance(grid, tuple) else grid({**kernel.constants, **config})
+            assert all(0 < size < 1 << 31 for size in sizes) and max(sizes[1:]) <= 65535, (name, config, sizes)
         self.names.append(name)
 
 
@@ -95,6 +98,24 @@ def layouts(dtype):
     yield "one row", at(0, 1, 4096, dtype=dtype)
     yield "one value", at(8, 1, 1, dtype=dtype)
     yield "a vector", at(0, 256, dtype=dtype)
+
+
+def test_a_plan_of_rows_is_what_their_matrix_would_be():
+    planned = 0
+    for name, x in layouts(torch.float32):
+        rows, stride = registry.rows_of(x)
+        plan = registry.row_plan("forward", SIZES, x.shape, [x.stride()])
+        is_view = rows.data_ptr() == x.data_ptr()
+        assert (plan is not None) == is_view, name
+        if plan is not None:
+            planned += 1
+            assert (plan.rows, plan.columns) == (x.numel() // x.shape[-1], x.shape[-1])
+            assert plan.strides == (stride,) or plan.rows == 1, name
+            assert plan.names[0] == "forward_any"
+            assert plan.leading == x.shape[:-1]
+    assert planned > 40
+    assert registry.row_plan("forward", SIZES, (), [()]) is None
+    assert registry.row_plan("forward", SIZES, (0, 4), [(4, 1)]) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -58,6 +58,24 @@ def test_tokens_are_gathered_and_put_back(channels, batch_first, dtype):
     assert torch.equal(empty, order(back))
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_of_equal_numbers_the_last_one_counts_in_whatever_order_programs_run(is_reversed, monkeypatch):
+    from triton.runtime import interpreter
+
+    set_program = interpreter.InterpreterBuilder.set_grid_idx
+
+    def set_reversed(builder, *numbers):
+        set_program(builder, *(size - 1 - number for size, number in zip(builder.grid_dim, numbers, strict=True)))
+
+    if is_reversed:
+        monkeypatch.setattr(interpreter.InterpreterBuilder, "set_grid_idx", set_reversed)
+    op, numbers = load("RandomLTDBuilder"), torch.tensor([[1, 3, 3]], dtype=torch.int32)
+    whole, part = torch.zeros(1, 5, 3000), torch.randn(1, 3, 3000)  # three blocks of a token
+    op.token_scatter_(whole, part, numbers, True)
+    assert torch.equal(whole[0, 3], part[0, 2]) and torch.equal(whole[0, 1], part[0, 0])
+    assert not whole[0, [0, 2, 4]].any()
+
+
 def test_numbers_out_of_range_read_and_write_nothing():
     op = load("RandomLTDBuilder")
     whole, numbers = torch.ones(1, 4, 16), torch.tensor([[-1, 2, 4]], dtype=torch.int32)

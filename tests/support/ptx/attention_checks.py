@@ -85,6 +85,21 @@ def check_lowest_masks() -> None:
     )
 
 
+def check_special_values() -> None:
+    """Checks that NaN and infinity reach what they reach in float64; -0.0 and denormals are numbers as others."""
+    ptx_device.load(builders.EvoformerAttnBuilder, ["bf16_32_0"], "cuda:sm_80")
+    q, k, v = (fresh(1, 1, 40, 1, 32).detach() for _ in range(3))
+    q[0, 0, 3, 0, 1], q[0, 0, 4], q[0, 0, 5] = torch.nan, -0.0, 1e-39
+    v[0, 0, 7, 0, 5], v[0, 0, 8, 0, 6], v[0, 0, 9, 0, 7] = torch.inf, -torch.inf, torch.nan
+    out = evoformer_attention(q, k, v)
+    device.check()
+    expected = reference.attention(*doubled(q, k, v))[0]
+    torch.testing.assert_close(out.double(), expected, rtol=3e-2, atol=3e-2, equal_nan=True)
+    k[0, 0, 20, 0, 2] = torch.nan  # every query sees this key
+    assert evoformer_attention(q, k, v).isnan().all()
+    device.check()
+
+
 def check_dense_64() -> None:
     dense(40, 64)
 

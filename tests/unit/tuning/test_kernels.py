@@ -9,6 +9,7 @@ import torch
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import tuning_results as records
+from opforge.builders.lookup.tuned import Wanted
 from opforge.builders.triton_op_builder import tuned as kernels_tuned
 from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.errors import TuningError
@@ -19,6 +20,7 @@ CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]
 KERNEL = Kernel("scale", "kernels.py", "scale", {"x": "*fp32"}, {"BLOCK": 1024}, configs=CONFIGS)
 SECONDS = {"scale": 1e-3, "scale[BLOCK=2048,warps=8]": 8e-4, "scale[warps=1]": 2e-3}
 TIMES = 2
+WANTED = Wanted("scale", "0" * 32, "cuda:sm_90a", 0)
 
 
 class FakeKernels:
@@ -50,7 +52,7 @@ def subject():
         tuned={"any": (1 << 10, 1 << 20)},
         kernel="scale",
     )
-    made = subjects._of_kernels(SimpleNamespace(kernels=[KERNEL]), spec, op, (case,))
+    made = subjects._of_kernels(SimpleNamespace(kernels=[KERNEL]), spec, op, (case,), WANTED)
     return made, launched
 
 
@@ -93,4 +95,31 @@ def test_a_case_for_a_kernel_without_configs(subject):
     spec = SimpleNamespace(name="scale", target=Target("cuda", ("sm_90a",)))
     case = Case("other", print, tuned={"any": (1,)}, kernel="other")
     with pytest.raises(TuningError, match=r"it has no kernel 'other' with configs\. Set `kernel`"):
-        subjects._of_kernels(bare, spec, SimpleNamespace(kernels=launched), (case,))
+        subjects._of_kernels(bare, spec, SimpleNamespace(kernels=launched), (case,), WANTED)
+
+
+def test_a_case_without_a_kernel_is_timed_for_each_kernel_with_configs_that_its_call_launches():
+    class Launches:
+        choices = dict[str, object]()
+
+        def launch(self, name, grid, *arguments):
+            """Launches nothing."""
+
+    launches = Launches()
+
+    def call(x):
+        launches.launch("scale", (1, 1, 1), x)
+        launches.launch("other", (1, 1, 1), x)
+        launches.launch("scale", (1, 1, 1), x[:1])
+
+    kernels = [KERNEL, KERNEL._replace(name="other", configs=())]
+    case = Case("call", lambda place: (torch.zeros(2 * place.size),), lambda _op: call, tuned={"float32": (4, 8)})
+    spec = SimpleNamespace(name="scale", target=Target("cuda", ("sm_90a",)))
+    op = SimpleNamespace(kernels=launches)
+    made = subjects._of_kernels(SimpleNamespace(kernels=kernels), spec, op, (case, case), WANTED)
+    places = subjects.places(made, None)
+    assert [(timing.case.kernel, timing.dtype, timing.size, timing.counted) for timing in places] == [
+        ("scale", "float32", 4, 8),
+        ("scale", "float32", 8, 16),
+    ]
+    assert "launch" not in vars(launches), "what notes the launches is removed"

@@ -299,7 +299,8 @@ class TestTheCommand:
         with pytest.raises(
             TuningError, match=r"float32 of 100: its default is wrong: result 0 differs .*: 100 of 100 elements"
         ):
-            run.run(subject, [(bad, "float32", 100)], own_store().layout.root, run.Budget(None), False, print, print)
+            timing = subjects.Timing(bad, "float32", 100, 100)
+            run.run(subject, [timing], own_store().layout.root, run.Budget(None), False, print, print)
 
 
 def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run, module):
