@@ -55,7 +55,7 @@ def _batch(place: Place) -> Batch:
 
 
 def _described(tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what describes a batch, as most functions take it. `pages` must live as long as the call."""
+    """Returns what describes a batch, as most functions take it. It has the addresses of the pages alone."""
     import torch
 
     sequences = len(pages)
@@ -89,14 +89,18 @@ def _attend(loaded: Any) -> Callable[..., Tensor]:
 
 
 def _attention(loaded: Any, out: Tensor, q: Tensor, cache: Tensor, pages: Tensor, states: Tensor) -> Call:
-    """Returns the call alone. The pages, whose addresses are in the atoms, live as long as it."""
+    """Returns the call alone. It keeps the pages, whose addresses are in the atoms."""
     import torch
 
     head, _states, _owners, pointers = _described(len(q), pages, states)
     atoms = torch.zeros(len(q), 8, dtype=torch.int32)
     count = loaded.build_atoms(atoms, head, states, pointers, 128, cache.shape[1])
-    keys, values, scale, kept = cache[:, :, 0], cache[:, :, 1], cache.shape[-1] ** -0.5, pages
-    return lambda: loaded.flash_attn_by_atoms(out, q, keys, values, atoms[:count], scale, len(kept) > 0)
+    keys, values, scale = cache[:, :, 0], cache[:, :, 1], cache.shape[-1] ** -0.5
+
+    def attend(_kept: Tensor = pages) -> Any:
+        return loaded.flash_attn_by_atoms(out, q, keys, values, atoms[:count], scale, True)
+
+    return attend
 
 
 def _attended(_out: Tensor, q: Tensor, cache: Tensor, pages: Tensor, states: Tensor) -> Tensor:
@@ -154,7 +158,11 @@ def _copy(loaded: Any) -> Callable[..., Tensor]:
 def _copies(inputs: Prepared) -> Call:
     cache, q, k, v, pages, states = inputs.arguments
     described, op = _described(len(q), pages, states), inputs.loaded
-    return lambda: op.linear_kv_copy(cache, q, k, v, *described)
+
+    def copies(_kept: Tensor = pages) -> Any:
+        return op.linear_kv_copy(cache, q, k, v, *described)
+
+    return copies
 
 
 def _with_tokens(cache: Tensor, q: Tensor, k: Tensor, v: Tensor, pages: Tensor, states: Tensor) -> Tensor:
@@ -214,7 +222,8 @@ def _rotated(cache: Tensor, q: Tensor, k: Tensor, v: Tensor, pages: Tensor, stat
     angles = (positions[:, None] * frequencies)[:, None].to(q.dtype)
 
     def turned(rows: Tensor) -> Tensor:
-        first, second, rest = rows.view(len(q), -1, size).split((half, half, size - 2 * half), -1)
+        own = rows.view(len(q), -1, size)
+        first, second, rest = own[..., :half], own[..., half : 2 * half], own[..., 2 * half :]
         cosines, sines = angles.cos(), angles.sin()
         heads = torch.cat((first * cosines - second * sines, second * cosines + first * sines, rest), -1)
         return heads.view(rows.shape)
