@@ -180,7 +180,7 @@ def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = Fa
     for name in FIO:
         rivals[name] = partial(_fio, name.split()[1], _fio_whole, lambda job: job.size)
     rivals[DEEPSPEED] = _deepspeed
-    goals = {"reference": 0.85} if in_memory else {"reference": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
+    goals = {"baseline": 0.85} if in_memory else {"baseline": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
     return Case(
         f"{verb}, depth {depth}, {'tmpfs' if in_memory else 'O_DIRECT'}",
         partial(_job, verb, depth, in_memory),
@@ -213,7 +213,7 @@ def _random_case() -> Case:
         size_unit="reads",
         dtypes=("uint8",),
         quick=(1 << 13,),
-        goals={"reference": 0.95},
+        goals={"baseline": 0.95},
         processor_goals={FIO_URING: 1.3},
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.ops.cases.form import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
+from opforge.ops.cases.traffic import attention as attention_amount
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,12 +104,20 @@ def _deepspeed(_inputs: object) -> Call:
     raise MissingError("its kernels need a GPU")
 
 
-def _evoformer_operations(size: int) -> float:
-    """Returns the multiplications and additions of both products."""
-    return 4.0 * ROWS * size * HEADS * size * SIZE
+def _evoformer_operations(products: int, size: int) -> float:
+    """Returns the multiplications and additions of so many products."""
+    return 2.0 * products * ROWS * size * HEADS * size * SIZE
 
 
-def _evoformer_case(name: str, contender: Callable[[Attend, Prepared], Call], goal: float, **compared: Any) -> Case:
+def _evoformer_amount(size: int, itemsize: int) -> float:
+    """Returns the bytes that attention must move, and those of the biases of keys and of pairs."""
+    return attention_amount(ROWS, size, HEADS, SIZE, itemsize) + itemsize * size * (ROWS + HEADS * size)
+
+
+def _evoformer_case(
+    name: str, contender: Callable[[Attend, Prepared], Call], goal: float, passes: int, products: int, **compared: Any
+) -> Case:
+    """Returns a case which moves each tensor in so many passes, at least, and computes so many products."""
     return Case(
         name,
         _evoformer,
@@ -117,7 +126,8 @@ def _evoformer_case(name: str, contender: Callable[[Attend, Prepared], Call], go
         shape=lambda size: (1, ROWS, size, HEADS, SIZE),
         ours=partial(contender, _ours),
         rivals={SDPA: partial(contender, _masked), DEEPSPEED: _deepspeed},
-        operations=_evoformer_operations,
+        amount=lambda size, itemsize: passes * _evoformer_amount(size, itemsize),
+        operations=partial(_evoformer_operations, products),
         unit=TIME,
         size_unit="tokens",
         dtypes=("float32", "bfloat16", "float16") if compared else ("float32", "bfloat16"),
@@ -253,6 +263,7 @@ def _sparse_case(block: int, goal: float) -> Case:
         shape=lambda size: (1, 1, size, SPARSE_HEADS, SPARSE_SIZE),
         ours=_sparse_ours,
         rivals={DEEPSPEED: _deepspeed, SDPA: _sparse_masked, GATHERED: _gathered},
+        amount=lambda size, itemsize: attention_amount(1, size, SPARSE_HEADS, SPARSE_SIZE, itemsize),
         operations=lambda size: 4.0 * SHARE * size * size * SPARSE_HEADS * SPARSE_SIZE,
         unit=TIME,
         size_unit="tokens",
@@ -268,8 +279,10 @@ EVOFORMER = (
         "forward",
         _forward,
         1.0,
+        1,
+        2,
         **_compared(((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (3, 1, 33, 3, 40)), _attention, range(6)),
     ),
-    _evoformer_case("forward and backward", _both_ways, 1.0),
+    _evoformer_case("forward and backward", _both_ways, 1.0, 3, 6),  # each tensor has a gradient
 )
 SPARSE = (_sparse_case(64, 3.0), _sparse_case(16, 2.0))

@@ -301,7 +301,7 @@ class Case:
     quick: tuple[int, ...] | None = None
     """The sizes that --quick measures, with the first dtype only. By default the middle one; () for none."""
     goals: Mapping[str, float | Mapping[int, float]] = field(default_factory=dict)
-    """Rival, or "reference" for the baseline -> how many times as fast ours must be; by size, if it depends on it."""
+    """Rival, or "baseline" -> how many times as fast ours must be; by size, if it depends on it."""
     processor_goals: Mapping[str, float] = field(default_factory=dict)
     """Rival -> how many times its processor time ours may take."""
     devices: tuple[str, ...] = ("cpu",)
@@ -322,7 +322,7 @@ class Case:
         if (Promise.BATCH in self.promises) != bool(self.batch):
             raise ValueError(f"the case {self.name!r} promises BATCH or has `batch`, expected both or none")
         unknown = [name for name in self.baseline if name not in self.rivals]
-        unknown += [name for name in self.goals if name not in (*self.rivals, "reference")]
+        unknown += [name for name in self.goals if name not in (*self.rivals, "baseline")]
         unknown += [name for name in self.processor_goals if name not in self.rivals]
         if unknown:
             raise ValueError(

@@ -132,7 +132,7 @@ def _case(name: str, form: str, ours: Ours, share: int = 1, goal: bool = True, *
         dtypes=("float32", "bfloat16", "float16") if compared else ("float32", "bfloat16"),
         timed_dtypes=("float32", "bfloat16"),
         quick=(1 << 22,) if is_quick else (),
-        goals={"reference": GOAL} if goal else {},
+        goals={"baseline": GOAL} if goal else {},
         **compared,
     )
 

@@ -106,7 +106,7 @@ def _case(
         rivals={TORCH: torchs, DEEPSPEED: _deepspeed, COPY: copied},
         baseline=(COPY,),
         amount=amount,
-        goals={"reference": {2048: GOAL}},
+        goals={"baseline": {2048: GOAL}},
     )
 
 

@@ -77,7 +77,7 @@ def _case(name: str, function: str, images: int, torchs: Callable[[Prepared], Ca
         rivals={TORCH: torchs, DEEPSPEED: _deepspeed, COPY: copied},
         baseline=(COPY,),
         amount=partial(amount, function),
-        goals={"reference": {65536: GOAL}},
+        goals={"baseline": {65536: GOAL}},
     )
 
 

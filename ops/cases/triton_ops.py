@@ -534,8 +534,13 @@ def _over_pages(_out: Tensor, q: Tensor, k: Tensor, v: Tensor, _atoms: Tensor, s
 
 
 RAGGED_OPS = (
-    *(replace(case, function="", ours=None, sizes=(), devices=GPU) for case in ragged.RAGGED_OPS if case.checks),
-    _of_host(ragged.RAGGED_OPS[2], "ragged:moe_gather", (0, 4), outputs=(0,), tuned=TOKENS),
+    _of_host(
+        next(c for c in ragged.RAGGED_OPS if c.name == "tokens from two experts"),
+        "ragged:moe_gather",
+        (0, 4),
+        outputs=(0,),
+        tuned=TOKENS,
+    ),
     Case(
         "attention of a query each over pages",
         _pages,

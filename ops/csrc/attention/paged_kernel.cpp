@@ -116,8 +116,9 @@ struct FewTokens {
     const T* operator[](int64_t token) const { return rows[token]; }
 };
 
-// Reads the elements of tokens into the caches, one line after the other, some at a time between computations: a head's
-// elements lie so far apart that the processor would not read them ahead.
+// Fetches the elements of tokens into the second-level cache, one line after the other, some at a time between
+// computations: a head's elements lie so far apart that the processor would not read them ahead. It does not load them:
+// the computation behind a load would wait for the memory.
 class Ahead {
 public:
     Ahead(int64_t tokens, int64_t bytes) : tokens_(tokens), bytes_(bytes) {}
@@ -128,11 +129,8 @@ public:
         row_ = at_ = 0;
     }
     void read(int64_t lines) {
-        constexpr int64_t kAhead = 2048;
         for (; lines > 0 && row_ < 2 * tokens_; --lines) {
-            const char* const from = static_cast<const char*>(rows_[row_]) + at_;
-            static_cast<void>(*static_cast<const volatile char*>(from));
-            __builtin_prefetch(from + kAhead, 0, 2);
+            __builtin_prefetch(static_cast<const char*>(rows_[row_]) + at_, 0, 2);
             at_ += 64;
             if (at_ >= bytes_) at_ = 0, ++row_;
         }

@@ -17,18 +17,28 @@ struct Norm {
 
 // Of each lane the mean of the blocks before, and the sum of the squares of the differences from it; of an RMS norm the
 // squares' sum alone, with a mean of 0. Of the block that is being read: the sums of the values' differences from that
-// mean, and of their squares.
+// mean, of their squares, and of what rounding took from the differences' sum: the mean's error is that of every result
+// near 0. Rounding results to 16 bits hides it.
 struct Moments {
     Pair mean = Pair(0.0f), squares = Pair(0.0f);
-    Pair block = Pair(0.0f), block_squares = Pair(0.0f);
+    Pair block = Pair(0.0f), block_squares = Pair(0.0f), lost = Pair(0.0f);
+
+    // Adds the difference of a value. With kCompensated it keeps what rounding takes, as Kahan's rule does.
+    template <bool kCompensated>
+    void add(Pair x) {
+        const Pair sum = block + x;
+        if (kCompensated) lost = lost + (x - (sum - block));
+        block = sum;
+    }
 
     // Adds the block to what is before it; then there are `count` values. This is Welford's rule for many values at
     // once: for n values and a sum S of differences the mean moves by S / n, and the squares shrink by S * S / n.
     void end_block(Pair count) {
+        block = block + lost;
         const Pair step = block / count;
         mean = mean + step;
         squares = squares + (block_squares - block * step);
-        block = block_squares = Pair(0.0f);
+        block = block_squares = lost = Pair(0.0f);
     }
 };
 
@@ -100,7 +110,7 @@ private:
             if (kCentred) {
                 x = x - moments.mean;
                 if (left < Pair::kWidth) x = x * ones<T>(left);
-                moments.block = moments.block + x;
+                moments.template add<!kSummed && std::is_same_v<T, float>>(x);
             }
             moments.block_squares = fma(x, x, moments.block_squares);
         };

@@ -1,1 +1,1 @@
-"""Measures ops against their rivals and a reference: `opforge bench`, and what `make bench` shares with it."""
+"""Measures ops against their rivals and a baseline: `opforge bench`, and what `make bench` shares with it."""

@@ -1,4 +1,4 @@
-"""Compares two runs on one machine, by our speed relative to the reference in the same run."""
+"""Compares two runs on one machine, by our speed relative to the baseline in the same run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Change(NamedTuple):
     old: Result
     new: Result
     before: Median
-    """Our speed relative to the reference, with its spread."""
+    """Our speed relative to the baseline, with its spread."""
     now: Median
 
     @property
     def factor(self) -> float:
-        """How many times as fast as before it is, relative to the reference."""
+        """How many times as fast as before it is, relative to the baseline."""
         return self.now.value / self.before.value
 
     @property
@@ -60,20 +60,20 @@ def compare(old: Run, new: Run) -> Comparison:
             left_out.append((key, "not in the old run"))
             continue
         earlier = before[key]
-        if not (earlier.reference_times() and result.reference_times()):
-            run = "new" if earlier.reference_times() else "old"
-            left_out.append((key, f"the {run} run has no reference ({', '.join(result.reference)})"))
-        elif _references(earlier) != _references(result):
-            names = f"{', '.join(_references(earlier))} then, {', '.join(_references(result))} now"
-            left_out.append((key, f"another reference: {names}"))
+        if not (earlier.baseline_times() and result.baseline_times()):
+            run = "new" if earlier.baseline_times() else "old"
+            left_out.append((key, f"the {run} run has no baseline ({', '.join(result.baseline)})"))
+        elif _baselines(earlier) != _baselines(result):
+            names = f"{', '.join(_baselines(earlier))} then, {', '.join(_baselines(result))} now"
+            left_out.append((key, f"another baseline: {names}"))
         else:
             changes.append(Change(key, earlier, result, _speed(earlier), _speed(result)))
     return Comparison(changes, left_out)
 
 
 def _speed(result: Result) -> Median:
-    return spread(round_ratios(result.times(OURS), result.reference_times()))
+    return spread(round_ratios(result.times(OURS), result.baseline_times()))
 
 
-def _references(result: Result) -> list[str]:
-    return [name for name in result.reference if name in result.samples]
+def _baselines(result: Result) -> list[str]:
+    return [name for name in result.baseline if name in result.samples]

@@ -36,7 +36,7 @@ LATE = 4
 """After this many times the planned seconds no further round begins: other programs may slow a run down."""
 FULL, QUICK = Effort(4.0, 15, 61, 5e-3), Effort(0.25, 7, 31, 2e-3)
 MEMORY_FACTOR = 3
-"""A case needs at most this many times the bytes that a call moves: inputs, the reference's buffers, the rivals'."""
+"""A case needs at most this many times the bytes that a call moves: inputs, the baseline's buffers, the rivals'."""
 
 
 nothing: Call = {}.clear

@@ -114,7 +114,7 @@ def _comparison(old: Run, run: Run) -> str:
         for change in changed
     ]
     summary = f"{len(changed)} of {len(comparison.changes)} changed beyond the spread of both runs."
-    table = _table(("Case", "Size", "Of reference before", "Now", "Speed"), rows) if rows else ""
+    table = _table(("Case", "Size", "Of baseline before", "Now", "Speed"), rows) if rows else ""
     return f"<h2>Compared with the earlier run</h2><p>{summary}</p>{table}"
 
 
@@ -128,14 +128,14 @@ def _section(group: Sequence[Result], before: Sequence[Result], by_name: Mapping
     rows = []
     for result in group:
         for name in ordered_contenders([result]):
-            rate, of_reference, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
+            rate, of_baseline, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
             rows.append(
                 (
                     html.escape(texts.size(result.size, result.size_unit)),
                     html.escape(name),
                     texts.number(rate.value),
                     texts.interval(rate),
-                    f"{of_reference.value:.2f}" if of_reference else "",
+                    f"{of_baseline.value:.2f}" if of_baseline else "",
                     f"{ours.value:.2f}" if ours and name != OURS else "",
                 )
             )
@@ -145,7 +145,7 @@ def _section(group: Sequence[Result], before: Sequence[Result], by_name: Mapping
         for result in group
         for verdict in result.verdicts()
     )
-    columns = ("Size", "Contender", texts.unit(first.unit), "Interval", "Of reference", "Ours is")
+    columns = ("Size", "Contender", texts.unit(first.unit), "Interval", "Of baseline", "Ours is")
     return (
         f"<h3>{html.escape(first.case)}, {html.escape(first.dtype)}</h3>"
         f'<div class="plots">{"".join(drawings)}</div>'

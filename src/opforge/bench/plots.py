@@ -14,7 +14,7 @@ from opforge.ops.cases.form import OURS, UNITS
 
 from . import texts
 from .medians import Median, median
-from .results import REFERENCE, Result, ordered_contenders
+from .results import BASELINE, Result, ordered_contenders
 
 WIDTH, HEIGHT = 5.0, 3.4
 """Inches. The page shows a plot at up to this width, and narrower on a small screen."""
@@ -44,7 +44,7 @@ def colors(results: Iterable[Result]) -> dict[str, int]:
 
 
 def rates(results: Sequence[Result], old: Sequence[Result] = (), by_name: Mapping[str, int] | None = None) -> str:
-    """Returns a plot of the rate over the size: a line for each contender, with its interval, and the reference.
+    """Returns a plot of the rate over the size: a line for each contender, with its interval, and the baseline.
 
     `by_name` has the contenders' colors, of `colors`; by default those of these results.
     """
@@ -52,9 +52,9 @@ def rates(results: Sequence[Result], old: Sequence[Result] = (), by_name: Mappin
     figure, axes = _new(results, "Rate" if results[0].unit in UNITS else "Time of a call")
     names = ordered_contenders([*results, *old])
     for name in names:
-        reference = name in results[0].reference
-        label = f"{name} (reference)" if reference else name
-        _line(axes, results, name, label, by_name[name], "--" if reference else "-")
+        baseline = name in results[0].baseline
+        label = f"{name} (baseline)" if baseline else name
+        _line(axes, results, name, label, by_name[name], "--" if baseline else "-")
         if old:
             _line(axes, old, name, f"{name}, {OLD}", by_name[name], ":")
     axes.set_ylabel(AXES.get(results[0].unit, "time of a call (us)"))
@@ -73,7 +73,7 @@ def speeds(results: Sequence[Result], old: Sequence[Result] = (), by_name: Mappi
             present = [(size, speed) for size, speed in points if speed]
             _draw(axes, present, f"{name}{suffix}", by_name[name], style)
     axes.axhline(1.0, color=TEXT, linewidth=0.8)
-    goals = {result.size: result.goals[REFERENCE] for result in results if REFERENCE in result.goals}
+    goals = {result.size: result.goals[BASELINE] for result in results if BASELINE in result.goals}
     if goals:
         sizes = sorted(goals)
         axes.plot(sizes, [goals[size] for size in sizes], "_-.", color=TEXT, markersize=14, linewidth=1, label="goal")

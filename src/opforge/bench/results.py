@@ -17,7 +17,7 @@ from . import machine, texts
 from .medians import METHOD, Median, fastest, median, speed_ratio
 
 FORMAT, VERSION = "opforge-bench", formats.BENCH
-REFERENCE = "reference"
+BASELINE = "baseline"
 WALL, PROCESSOR = "wall time", "processor time"
 BUSY = 0.1
 """The share of a sample that threads may wait for a processor: above it, wall times are the other programs' too."""
@@ -71,7 +71,7 @@ class Result:
     unit: str
     amount: float
     """What one call does, for the rate: bytes, requests."""
-    reference: list[str]
+    baseline: list[str]
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Contender -> seconds of one call, for each round. Samples of one round belong together."""
     processor: dict[str, list[float]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Result:
     missing: dict[str, str] = field(default_factory=dict)
     """Contender -> why it took no part."""
     goals: dict[str, float] = field(default_factory=dict)
-    """Contender or "reference" -> how many times as fast ours must be."""
+    """Contender or "baseline" -> how many times as fast ours must be."""
     processor_goals: dict[str, float] = field(default_factory=dict)
     own_work: float = 0.0
     """The largest share of a sample that the harness itself took."""
@@ -120,15 +120,15 @@ class Result:
         return samples.get(contender, [])
 
     def time(self, contender: str) -> Median:
-        """Returns the seconds of one call: those of the reference, over how many times as fast the contender is.
+        """Returns the seconds of one call: those of the baseline, over how many times as fast the contender is.
 
         So what is printed as a rate and what is printed as a ratio have one order, whatever slowed a round down.
         """
         speed = self.speed(contender)
-        if speed is None or self.reference == [contender]:
+        if speed is None or self.baseline == [contender]:
             return median(self.times(contender))
-        reference = median(self.reference_times()).value
-        return Median(reference / speed.value, reference / speed.high, reference / speed.low)
+        baseline = median(self.baseline_times()).value
+        return Median(baseline / speed.value, baseline / speed.high, baseline / speed.low)
 
     def rate(self, contender: str) -> Median:
         """Returns what a contender does in a second, in the result's unit; for the unit us, the microseconds."""
@@ -138,13 +138,13 @@ class Result:
         factor = self.amount / UNITS[self.unit]
         return Median(factor / seconds.value, factor / seconds.high, factor / seconds.low)
 
-    def reference_times(self) -> list[float]:
-        """Returns the reference's seconds in each round: those of the fastest contender of `reference`."""
-        return fastest({name: self.times(name) for name in self.samples}, self.reference)
+    def baseline_times(self) -> list[float]:
+        """Returns the baseline's seconds in each round: those of the fastest contender of `baseline`."""
+        return fastest({name: self.times(name) for name in self.samples}, self.baseline)
 
-    def speed(self, contender: str, against: str = REFERENCE) -> Median | None:
-        """Returns how many times as fast as another one a contender is, or as the reference. None without samples."""
-        baseline = self.reference_times() if against == REFERENCE else self.times(against)
+    def speed(self, contender: str, against: str = BASELINE) -> Median | None:
+        """Returns how many times as fast as another one a contender is, or as the baseline. None without samples."""
+        baseline = self.baseline_times() if against == BASELINE else self.times(against)
         own = self.times(contender)
         return speed_ratio(own, baseline) if own and baseline else None
 
@@ -202,7 +202,7 @@ class Run:
         record = {"format": FORMAT, "version": VERSION, "method": METHOD, **asdict(self)}
         for result, row in zip(self.results, record["results"], strict=True):
             row["figures"] = {
-                name: {"seconds": result.time(name), "of_reference": result.speed(name)} for name in result.samples
+                name: {"seconds": result.time(name), "of_baseline": result.speed(name)} for name in result.samples
             }
         return record
 
@@ -263,7 +263,7 @@ def check_machine(path: str, old: Mapping[str, Any], new: Mapping[str, Any], her
 
 
 def ordered_contenders(results: Sequence[Result]) -> list[str]:
-    """Returns the contenders of results, ours first and the reference last."""
+    """Returns the contenders of results, ours first and the baseline last."""
     names = list(dict.fromkeys(name for result in results for name in result.samples))
-    reference = {name for result in results for name in result.reference}
-    return sorted(names, key=lambda name: (name in reference, name != OURS))
+    baseline = {name for result in results for name in result.baseline}
+    return sorted(names, key=lambda name: (name in baseline, name != OURS))

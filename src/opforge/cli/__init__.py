@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a reference; compare runs."),
+    "bench": ("opforge.cli.bench:command", "Measure ops beside their rivals and a baseline; compare runs."),
     "build-ops": ("opforge.cli.prebuild.command:command", "Build ops ahead of time. Also a command of its own."),
     "cache": ("opforge.cli.cache.commands:group", "Explain a miss; count hits; pin built ops."),
     "check": ("opforge.cli.check:command", "Check each op on this machine's devices against its reference."),

@@ -1,4 +1,4 @@
-"""`opforge bench`: measures ops beside their rivals and a reference, and compares runs."""
+"""`opforge bench`: measures ops beside their rivals and a baseline, and compares runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(
     compare: str,
     html_path: str,
 ) -> None:
-    """Measure ops beside their rivals and a reference: what the machine does with as many bytes.
+    """Measure ops beside their rivals and a baseline: what the machine does with as many bytes.
 
     OP is a name that `opforge bench --list` shows; without one, all ops are measured. Contenders take turns in one
     process. Compare ratios rather than times: a machine's speed changes from hour to hour.
@@ -209,22 +209,22 @@ def _show(group: Sequence[Result]) -> None:
     from opforge.ops.cases import OURS
 
     first = group[0]
-    heading(f"{first.op}: {first.case}, {first.dtype}; reference: {' or '.join(first.reference)}")
+    heading(f"{first.op}: {first.case}, {first.dtype}; baseline: {' or '.join(first.baseline)}")
     rows = []
     for result in group:
         for name in ordered_contenders([result]):
-            rate, of_reference, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
+            rate, of_baseline, ours = result.rate(name), result.speed(name), result.speed(OURS, name)
             rows.append(
                 (
                     texts.size(result.size, result.size_unit),
                     name,
                     texts.number(rate.value),
                     texts.interval(rate),
-                    f"{of_reference.value:.2f}" if of_reference else "",
+                    f"{of_baseline.value:.2f}" if of_baseline else "",
                     f"{ours.value:.2f}" if ours and name != OURS else "",
                 )
             )
-    columns = ("SIZE", "CONTENDER", texts.unit(first.unit), "INTERVAL", "OF REFERENCE", "OURS IS")
+    columns = ("SIZE", "CONTENDER", texts.unit(first.unit), "INTERVAL", "OF BASELINE", "OURS IS")
     show_table(columns, rows, numbers=columns[2:])
     for result in group:
         size = texts.size(result.size, result.size_unit)
@@ -303,7 +303,7 @@ def _show_comparison(comparison: Comparison, path: str, to_error: bool) -> None:
         for change in [*worse, *better]
     ]
     if rows:
-        columns = ("CHANGE", "CASE", "SIZE", "DTYPE", "OF REFERENCE BEFORE", "NOW", "SPEED", "TIME IN us")
+        columns = ("CHANGE", "CASE", "SIZE", "DTYPE", "OF BASELINE BEFORE", "NOW", "SPEED", "TIME IN us")
         show_table(columns, rows, numbers=("SPEED",))
     for key, reason in comparison.left_out:
         click.echo(f"not compared: {key.op}, {key.case}, {key.size}, {key.dtype}: {reason}")
@@ -324,4 +324,4 @@ def _list(selected: Sequence[Selected]) -> None:
         )
         for item in selected
     ]
-    show_table(("OP", "CASE", "SIZES", "DTYPES", "DEVICES", "CONTENDERS", "REFERENCE"), rows)
+    show_table(("OP", "CASE", "SIZES", "DTYPES", "DEVICES", "CONTENDERS", "BASELINE"), rows)

@@ -31,7 +31,7 @@ GRAPHS = 1
 """A bundle of compiled graphs: `graphs/bundle.py`."""
 JIT_PAGE = 1
 """A page of what a JIT has compiled: `jits/page.py`."""
-BENCH = 3
+BENCH = 4
 """The results of `opforge bench --json`: `bench/results.py`."""
 
 # What users and sites keep.

@@ -57,4 +57,4 @@ def test_the_command_measures_real_ops(tmp_path, monkeypatch):
     for result in run["results"]:
         assert result["own_work"] < 0.02
         assert DEEPSPEED in result["missing"]
-        assert set(result["reference"]) <= set(result["samples"])
+        assert set(result["baseline"]) <= set(result["samples"])

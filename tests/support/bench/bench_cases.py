@@ -44,7 +44,7 @@ def case(name="sleep", ours=0.001, **contenders):
         rivals={"slower": _sleeping(0.02), **contenders},
         baseline=("slower",),
         amount=lambda size, itemsize: size * itemsize,
-        goals={"reference": 1.5},
+        goals={"baseline": 1.5},
     )
 
 

@@ -22,13 +22,13 @@ MACHINE = {
 def result(
     op: str = "CPUAdam", ours: Sequence[float] = (1.0, 1.1, 1.2), copy: Sequence[float] = (2.0, 2.2, 2.4), **fields: Any
 ) -> Any:
-    """Returns a result whose reference is a copy."""
+    """Returns a result whose baseline is a copy."""
     from opforge.bench.results import Result
 
     size = fields.pop("size", 1 << 20)
     declared = {"case": "step", "size_unit": "elements", "dtype": "float32", "device": "cpu", "unit": "GB/s", **fields}
     samples = {"opforge": list(ours), "copy": list(copy)}
-    return Result(op=op, size=size, amount=28.0 * size, reference=["copy"], samples=samples, **declared)
+    return Result(op=op, size=size, amount=28.0 * size, baseline=["copy"], samples=samples, **declared)
 
 
 def run(*results: Any, **machine: Any) -> Any:

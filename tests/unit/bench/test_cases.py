@@ -37,7 +37,7 @@ def test_a_case_is_consistent(item):
     assert list(case.sizes) == sorted(set(case.sizes))
     assert set(case.quick_sizes()) <= set(case.sizes)
     assert case.unit in (*UNITS, TIME)
-    assert {*case.goals, *case.processor_goals} <= {*case.rivals, "reference"}
+    assert {*case.goals, *case.processor_goals} <= {*case.rivals, "baseline"}
     assert all(case.amount(size, 2) > 0 for size in case.sizes)
     assert set(case.measured_dtypes) <= set(case.dtypes)
     assert set(case.devices) <= {"cpu", "cuda"}
@@ -93,7 +93,7 @@ def test_goals_may_depend_on_the_size():
     case = Case("x", lambda place: (), sizes=(1, 2), rivals=rivals, baseline=("gloo",), goals={"gloo": {1: 10.0}})
     assert case.goal("gloo", 1) == 10.0
     assert case.goal("gloo", 2) is None
-    assert case.goal("reference", 1) is None
+    assert case.goal("baseline", 1) is None
 
 
 def test_a_case_that_contradicts_itself_is_an_error():

@@ -60,7 +60,7 @@ def old(tmp_path):
 def test_the_cases_are_listed(not_measured):
     done = bench("--list", "CPUAdam", "AsyncIO")
     lines = [line.split("\t") for line in done.stdout.splitlines()]
-    assert lines[0] == ["OP", "CASE", "SIZES", "DTYPES", "DEVICES", "CONTENDERS", "REFERENCE"]
+    assert lines[0] == ["OP", "CASE", "SIZES", "DTYPES", "DEVICES", "CONTENDERS", "BASELINE"]
     assert {line[0] for line in lines[1:]} == {"CPUAdam", "AsyncIO"}
     assert ["CPUAdam", "step", "64 Ki to 16 Mi elements", "float32 bfloat16", "cpu"] in [line[:5] for line in lines]
     assert any(line[6] == "fio io_uring or fio libaio" for line in lines)
@@ -70,7 +70,7 @@ def test_a_case_of_ones_own_is_measured_and_all_samples_are_written(folder):
     done = bench(OURS, "--quick", "--json", "run.json")
     assert done.exit_code == 0, done.output
     text = done.stdout
-    assert "SIZE\tCONTENDER\tGB/s\tINTERVAL\tOF REFERENCE\tOURS IS" in text
+    assert "SIZE\tCONTENDER\tGB/s\tINTERVAL\tOF BASELINE\tOURS IS" in text
     assert "absent (support.bench.bench_cases:SLEEP): it is not installed: install it" in text
     assert "broken (support.bench.bench_cases:SLEEP): it failed: ZeroDivisionError: no" in text
     assert re.search(r"1 measurement, [01] of 1 goals met", text)  # a busy machine decides
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(not_mea
     ("text", "problem"),
     [
         ('{"format": "opforge-bench", "ver', "it is truncated, or not JSON"),
-        ('{"format": "opforge-bench", "version": 99}', "its format has the version 99, expected 3"),
+        ('{"format": "opforge-bench", "version": 99}', "its format has the version 99, expected 4"),
     ],
 )
 def test_an_old_run_that_cannot_be_used_is_refused_before_the_measurement(not_measured, folder, text, problem):

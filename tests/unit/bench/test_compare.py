@@ -1,4 +1,4 @@
-"""Two runs compared: by the speed relative to the reference, and only beyond the spread of both."""
+"""Two runs compared: by the speed relative to the baseline, and only beyond the spread of both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_compared_is_named_with_its_reason():
     without = bench_runs.result(ours=[1.0] * 9, copy=COPY)
     del without.samples["copy"]
     two = bench_runs.result(ours=[1.0] * 9, copy=COPY)
-    two.reference = ["copy", "fio"]
+    two.baseline = ["copy", "fio"]
     two.samples["fio"] = COPY
     reasons = [
         reason
@@ -56,8 +56,8 @@ def test_what_cannot_be_compared_is_named_with_its_reason():
         for _, reason in compared(*pair).left_out
     ]
     assert reasons == [
-        "the new run has no reference (copy)",
-        "the old run has no reference (copy)",
-        "another reference: copy then, copy, fio now",
+        "the new run has no baseline (copy)",
+        "the old run has no baseline (copy)",
+        "another baseline: copy then, copy, fio now",
         "not in the old run",
     ]

@@ -23,7 +23,7 @@ def results(factor=1.0, **fields):
             ours=[factor * size * (1 + number / 50) / 1e9 for number in range(9)],
             copy=[size * (1 + number / 90) / 0.9e9 for number in range(9)],
             size=size,
-            goals={"reference": 0.8},
+            goals={"baseline": 0.8},
             **fields,
         )
         for size in SIZES
@@ -65,10 +65,10 @@ def test_every_plot_has_a_title_axes_and_units(plots):
         assert plot.get("width") is None
 
 
-def test_the_reference_the_goal_and_the_earlier_run_are_drawn_in(plots):
+def test_the_baseline_the_goal_and_the_earlier_run_are_drawn_in(plots):
     words = {("".join(text.itertext())).strip() for text in plots[0].iter(TEXT)}
-    assert {"opforge", "copy (reference)", "opforge, before", "copy (reference), before"} - words <= {
-        "copy (reference), before"
+    assert {"opforge", "copy (baseline)", "opforge, before", "copy (baseline), before"} - words <= {
+        "copy (baseline), before"
     }
     words = {("".join(text.itertext())).strip() for text in plots[1].iter(TEXT)}
     assert {"copy", "copy, before", "goal"} <= words

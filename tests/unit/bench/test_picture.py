@@ -22,7 +22,7 @@ def test_the_picture_in_the_documents_shows_the_run_beside_it():
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     drawn, stored = (texts(text) for text in (script.picture(PICTURES / "bench.json"), read(PICTURES / "bench.svg")))
-    assert drawn == stored and {"opforge", "copy (reference)", "64 Ki", "16 Mi"} <= set(drawn)
+    assert drawn == stored and {"opforge", "copy (baseline)", "64 Ki", "16 Mi"} <= set(drawn)
     assert script.shortened(PICTURES / "bench.json") == read(PICTURES / "bench.json")
 
 

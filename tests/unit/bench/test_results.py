@@ -23,18 +23,18 @@ def test_a_run_is_read_back_as_it_was_written(path):
     assert read(path) == run
     with open(path, encoding="utf-8") as file:
         record = json.load(file)
-    assert record["results"][0]["figures"]["opforge"]["of_reference"] == [2.0, 2.0, 2.0]
+    assert record["results"][0]["figures"]["opforge"]["of_baseline"] == [2.0, 2.0, 2.0]
     assert "median" in record["method"]
 
 
 def test_rates_and_goals_are_those_of_the_samples():
-    result = bench_runs.result(goals={"reference": 1.5, "copy": 3.0}, processor_goals={"copy": 1.3})
+    result = bench_runs.result(goals={"baseline": 1.5, "copy": 3.0}, processor_goals={"copy": 1.3})
     result.processor = {"opforge": [2.0, 2.0, 2.0], "copy": [1.0, 1.0, 1.0]}
     size = 28.0 * (1 << 20)
     assert result.rate("copy") == pytest.approx((size / 2.2e9, size / 2.4e9, size / 2.0e9))
     assert result.rate("opforge") == pytest.approx((size / 1.1e9,) * 3), "twice as fast in each round"
     assert [(verdict.what, verdict.is_met) for verdict in result.verdicts()] == [
-        ("of reference", True),
+        ("of baseline", True),
         ("of copy", False),
         ("of the processor time of copy", False),
     ]
@@ -106,7 +106,7 @@ def spoiled(change):
         ("[" * 100_000, "it is truncated, or not JSON"),
         ("[]", "it is not a file of `opforge bench`"),
         ('{"machine": {}}', "it is not a file of `opforge bench`"),
-        (spoiled(lambda record: record.update(version=2)), "its format has the version 2, expected 3"),
+        (spoiled(lambda record: record.update(version=2)), "its format has the version 2, expected 4"),
         (spoiled(lambda record: record.pop("machine")), "it is damaged: 'machine' is missing"),
         (
             spoiled(lambda record: (record["machine"].pop("torch"), record["machine"].pop("cpu"))),

@@ -32,7 +32,7 @@ def test_cases_move_each_tensor_once():
     timed = [case for case in INFERENCE_CORE if case.sizes]
     assert [case.amount(3, 2) for case in timed] == [3 * CHANNELS * 2 * n for n in (2, 4, 2, 1.5)] + odd
     assert {case.amount(8, 4) for case in RANDOM_LTD} == {BATCH * 4 * TOKEN * 4 * 2}
-    assert [case.amount(5, 2) for case in RAGGED_OPS] == [
+    assert [case.amount(5, 2) for case in RAGGED_OPS if case.sizes] == [
         2 * 5 * 1024 * 2,
         4 * 5 * 1024 * 2,
         3 * 5 * 4096 * 2,
