@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from opforge import settings
+from opforge.fork_lock import ForkLock
 from opforge.warm.library import Entry
 
 from . import answers
@@ -75,7 +76,7 @@ class _Worker:
                     self._idle.notify_all()
 
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _worker: _Worker | None = None
 
 
