@@ -12,9 +12,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
 from opforge.cache import trees
-from opforge.graphs import notices, private_folder
 from opforge.machine_folder import make_folder, write_file
 
+from . import notices, private_folder
 from .adapter import Adapter
 from .entries import Entries
 

@@ -26,10 +26,10 @@ from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.schema import SHA256, FormatError, items, record, row, text, whole
 from opforge.environment import HEADER_VARIABLES, PASSED_ENV
-from opforge.graphs import notices
 from opforge.machine_folder import write_file
 from opforge.memory import SECOND_NS
 
+from . import notices
 from .adapter import Adapter
 from .page import Files
 
