@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Union
 
-from opforge.fork_lock import ForkLock
+from opforge.foundation.fork_lock import ForkLock
 from opforge.ops import pinned
 from opforge.ops.optimizers.cpu_optimizer import load_op
 

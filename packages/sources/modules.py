@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from opforge.errors import BuilderError
-from opforge.fork_lock import ForkLock
+from opforge.foundation.fork_lock import ForkLock
 
 _importing = ForkLock()
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from opforge.builders.run import jobserver, ninja
 from opforge.errors import RemoteError
-from opforge.fork_lock import ForkLock
+from opforge.foundation.fork_lock import ForkLock
 from opforge.remote.claims import MAX_BYTES, VOID_SECONDS
 from opforge.remote.stores.protocol import ObjectStore
 

@@ -7,8 +7,8 @@ import pathlib
 import shutil
 import warnings
 
-from opforge import inductor
 from opforge.cache import current
+from opforge.torch_internals import inductor
 
 
 def double(x):

@@ -8,12 +8,12 @@ from importlib import import_module
 
 import pytest
 
-from opforge import fork_lock
-from opforge.fork_lock import ForkLock
+from opforge.foundation import fork_lock
+from opforge.foundation.fork_lock import ForkLock
 
 LOCKS = (
     "opforge.graphs.session:_lock",
-    "opforge.inductor:_folders_lock",
+    "opforge.torch_internals.inductor:_folders_lock",
     "opforge.jits.scope:_lock",
     "opforge.models.scope:_lock",
     "opforge.packages.load.tree:_lock",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opforge import formats, inductor
+from opforge.foundation import formats
 from opforge.jits.adapter import Adapter
 from opforge.jits.entries import Entries
+from opforge.torch_internals import inductor
 
 from . import content, session, topic
 from .session import Session

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from opforge import inductor
 from opforge.cache.keys import bytes_digest
 from opforge.jits.page import Files
+from opforge.torch_internals import inductor
 
 ADAPTER, HOLDS = "inductor", "pickle"
 ARTIFACT, LIBRARY = "artifact", "library/"

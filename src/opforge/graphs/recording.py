@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from opforge import inductor
 from opforge.cache.keys import bytes_digest
-from opforge.fork_lock import ForkLock
+from opforge.foundation.fork_lock import ForkLock
 from opforge.jits.entries import Entries
 from opforge.jits.page import Files, Page
+from opforge.torch_internals import inductor
 
 from . import content
 from .content import LIBRARY, Artifact

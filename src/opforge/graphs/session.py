@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from opforge import inductor, settings
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.filesystem.lock import LockResult
 from opforge.errors import CacheDirError, LockTimeoutError
-from opforge.events import emit
-from opforge.fork_lock import ForkLock
+from opforge.foundation import settings
+from opforge.foundation.events import emit
+from opforge.foundation.fork_lock import ForkLock
 from opforge.jits import features, notices, page, private_folder
 from opforge.jits.entries import WRITE_SECONDS, Entries
 from opforge.jits.page import Files, Page, Topic
 from opforge.jits.store import NOT_USED
+from opforge.torch_internals import inductor
 
 from . import content, topic
 from .content import Artifact

@@ -6,12 +6,13 @@ import os
 import re
 import sys
 
-from opforge import environment, formats, inductor
 from opforge.accelerator.select import get_accelerator
 from opforge.builders.declaration import machine
 from opforge.errors import SettingError
+from opforge.fast_path.machine import python_tag
+from opforge.foundation import environment, formats
 from opforge.jits.page import LABEL, Topic
-from opforge.warm.machine import python_tag
+from opforge.torch_internals import inductor
 
 from .content import ADAPTER
 

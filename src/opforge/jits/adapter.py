@@ -18,9 +18,9 @@ from functools import cache
 from importlib import import_module, metadata
 from typing import ClassVar
 
-from opforge import upper_parts
 from opforge.accelerator.entry_points import entry_points
-from opforge.warm.machine import python_tag
+from opforge.fast_path.machine import python_tag
+from opforge.foundation import upper_parts
 
 from . import features as processors
 from . import notices

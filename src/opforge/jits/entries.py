@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from opforge import inductor, settings
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.lock import LockResult
 from opforge.cache.keys import key_of
 from opforge.cache.store import Store
 from opforge.errors import CacheDirError, CompileForbiddenError, LockTimeoutError
-from opforge.fork_lock import ForkLock
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation import settings
+from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.fork_lock import ForkLock
+from opforge.torch_internals import inductor
 
 from . import page, private_folder, store
 from .page import Files, Page, PageError, Topic

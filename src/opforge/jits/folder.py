@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
 from opforge.cache import trees
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation.files import make_folder, write_file
 
 from . import notices, private_folder
 from .adapter import Adapter

@@ -6,11 +6,11 @@ import logging
 import os
 from collections.abc import Collection, Sequence
 
-from opforge import settings
 from opforge.cache.layout import Layout
 from opforge.errors import SettingError, TrustFileError
-from opforge.machine_folder import write_file
-from opforge.remote import answers, kept, take
+from opforge.foundation import settings
+from opforge.foundation.files import write_file
+from opforge.remote import kept, remembered_answers, take
 from opforge.remote.offers import MAX_PAGES, Offer
 from opforge.remote.publish import push
 from opforge.remote.remotes import Remote
@@ -79,7 +79,7 @@ class Remotes:
 
     def __init__(self, where: Topic, layout: Layout, holds: str) -> None:
         """Takes the topic, the store of this machine, and what its pages may hold."""
-        self._wanted, self._remotes = _Pages(where, layout, holds), take.Remotes()
+        self._wanted, self._remotes = _Pages(where, layout, holds), take.ConfiguredRemotes()
 
     def fetch(self, known: Collection[str]) -> bool:
         """Fetches the pages that have what is not known; returns whether there are new ones."""
@@ -126,5 +126,5 @@ class Remotes:
             return True
         except (*FAILURES, SettingError) as error:
             log.warning("%s: what was compiled was not published to %s: %s", self._wanted.what, remote, error)
-            answers.note_failure(remote, error)
+            remembered_answers.note_failure(remote, error)
             return False

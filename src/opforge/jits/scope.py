@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType, TracebackType
 
-from opforge import settings
-from opforge.after_import import call_after_import
 from opforge.errors import SettingError
-from opforge.fork_lock import ForkLock
+from opforge.foundation import settings
+from opforge.foundation.after_import import call_after_import
+from opforge.foundation.fork_lock import ForkLock
 
 from . import adapter, notices
 from .adapter import Adapter

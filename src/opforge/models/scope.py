@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from opforge.errors import KernelMappingError, KernelScopeError
-from opforge.fork_lock import ForkLock
+from opforge.foundation.fork_lock import ForkLock
 
 from . import layers
 from .mapping import Entries, LayerKernel, modes_of, parse

@@ -13,12 +13,12 @@ from support import child_processes
 from support.compiled_graphs import double, flat, pages, put, tall
 
 import opforge
-from opforge import inductor
 from opforge.cache.current import writable_store
 from opforge.errors import CompiledScopeError, SettingError
+from opforge.fast_path import library
 from opforge.graphs import content, session
 from opforge.jits import page, store
-from opforge.warm import library
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile

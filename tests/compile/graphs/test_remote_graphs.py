@@ -16,13 +16,13 @@ from opforge.cache import current
 from opforge.jits import page, remote
 from opforge.jits.kind import JIT
 from opforge.remote import (
-    answers,
     blobs,
     claims,
     kept,
     maintenance,
     mirror,
     publish,
+    remembered_answers,
     remotes,
     statements,
     take,
@@ -178,7 +178,7 @@ class TestRefused:
         said = withdrawals.Withdrawal(stops, "it is wrong")
         withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:inductor/pair@{item.label}": said})
         assert self.entered() == 1  # the list was read just now
-        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         is_used = stops == withdrawals.CHOOSING
         assert self.entered() == is_used and bool(pages(self.own)) == is_used
         expected = "was withdrawn by the key ci and is not used: it is wrong"
@@ -197,19 +197,19 @@ class TestRefused:
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{item.label}": said})
         (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
-        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         assert self.entered() == 0 and not pages(self.own)
         texts = warnings_of_the_cache()
         assert f"what {nodes.url} may have withdrawn is not known: reading v1/withdrawals/ci.json" in texts[0]
         assert any("was withdrawn by the key lab and is not used: it is wrong" in text for text in texts)
-        assert answers.failure(remotes.parse(nodes.url)) == ""
+        assert remembered_answers.failure(remotes.parse(nodes.url)) == ""
 
     def test_one_that_was_fetched_is_used_while_its_remote_fails(
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
     ):
         put(nodes, tmp_path, where)
         assert self.entered() == 1
-        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/missing")
         assert self.entered() == 1
         assert (
@@ -327,7 +327,7 @@ def test_a_topic_keeps_what_other_keys_have_signed_and_a_bounded_number_of_ones_
 def test_with_a_damaged_trust_file_nothing_is_claimed_and_nobody_is_waited_for(nodes, where, monkeypatch):
     nodes.trust_file().write_text("{")
     claimed = []
-    monkeypatch.setattr(take.Remotes, "claim", lambda *words: claimed.append(words))
+    monkeypatch.setattr(take.ConfiguredRemotes, "claim", lambda *words: claimed.append(words))
     made = remote.Remotes(where, current.writable_store().layout, "pickle")
     assert not made.fetch(()) and not made.claim(300.0) and claimed == []
 

@@ -10,7 +10,6 @@ from support.compiled_graphs import flat, pages, put, tall
 from support.remote.nodes import Nodes
 
 import opforge
-from opforge import inductor
 from opforge.cache.current import writable_store
 from opforge.errors import PublishError
 from opforge.graphs import content, recording, topic
@@ -19,6 +18,7 @@ from opforge.jits.entries import Entries
 from opforge.jits.kind import JIT
 from opforge.remote import maintenance, publish, remotes
 from opforge.remote.signatures import keys
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -227,7 +227,7 @@ def test_seconds_are_those_of_each_thread_since_the_scope_began(machines):
 
 def test_an_op_may_be_loaded_while_the_loaded_ones_are_listed():
     """`loaded_ops` is read by a thread while others load."""
-    from opforge.warm import library
+    from opforge.fast_path import library
 
     class Loaded:
         __name__ = "an op"

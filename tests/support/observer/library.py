@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from opforge.cache.keys import key_of
 from opforge.errors import ToolchainError, ToolchainNotFoundError
-from opforge.machine_folder import make_folder
+from opforge.foundation.files import make_folder
 
 from .reader import ROOT
 
