@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from opforge.fast_path.library import Entry
-from opforge.foundation.fork_lock import ForkLock
 from opforge.foundation import settings
+from opforge.foundation.fork_lock import ForkLock
 
 from . import remembered_answers
 from .claims import Claim

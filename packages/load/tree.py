@@ -10,8 +10,8 @@ from importlib.util import cache_from_source, module_from_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opforge.foundation.fork_lock import ForkLock
 from opforge.foundation import file_owners, settings
+from opforge.foundation.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
