@@ -14,7 +14,8 @@ DAY = 24 * 3600.0
 KEY = "[0-9a-f]{32}"
 ENTRY = f"{KEY}-[0-9a-f]{{8}}"
 TRITON = "[A-Z2-7]{52}"
-BUNDLE = rf"{KEY}\.[0-9a-f]{{16}}"
+GRAPHS_LOCK = f"graphs-{KEY}(?:-write|-f[0-9a-f]{{40}})?"
+PAGE = rf"{KEY}\.[0-9a-f]{{16}}"
 
 
 class Area(NamedTuple):
@@ -41,13 +42,9 @@ AREAS: Mapping[str, Area] = {
     "failures": Area(rf"{KEY}\.json", "failure", DAY),
     FETCHED: Area(KEY, "pointer to a fetched entry", inner=ENTRY),
     "graphs": Area(
-        BUNDLE,
-        "bundle of compiled graphs",
-        30 * DAY,
-        is_counted=True,
-        lock=f"graphs-{KEY}(?:-write|-f[0-9a-f]{{40}})?",
-    ),
-    "jit": Area(BUNDLE, "page of a JIT", 30 * DAY, is_counted=True, lock=f"jit-{KEY}"),
+        PAGE, "bundle of compiled graphs", 30 * DAY, is_counted=True, lock=GRAPHS_LOCK
+    ),  # of an older opforge
+    "jit": Area(PAGE, "page of a JIT", 30 * DAY, is_counted=True, lock=f"jit-{KEY}"),
     "locks": Area("", "lock", 7 * DAY),
     "logs": Area(rf"{KEY}\.log", "log", 7 * DAY),
     "objects": Area(KEY, "object", 30 * DAY, inner=r"[0-9a-f]{64}\.(?:o|json)", is_counted=True),

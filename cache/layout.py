@@ -4,7 +4,6 @@ CACHEDIR.TAG                        tells backup programs to leave the store out
 v2/entries/ENTRY/                   a library, its record, and how it was built; ENTRY is KEY-DIGITS
 v2/plans/PLAN/ENTRY                 an empty file for each entry of a plan; its time is that of the last use
 v2/descriptions/DESCRIPTION/ENTRY   an empty file for each entry of a description: finds prebuilt ops
-v2/graphs/TOPIC.DIGITS/             a bundle of compiled graphs: see graphs/bundle.py
 v2/jit/TOPIC.DIGITS/                a page of what a JIT compiled: see jits/page.py
 v2/fetched/DESCRIPTION/ENTRY        for each entry that a remote offered: its offer, with the signatures
 v2/objects/UNIT/                    object files, by what they were compiled from

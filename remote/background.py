@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from opforge.fast_path.library import Entry
 from opforge.foundation import settings
+from opforge.foundation.fork_lock import ForkLock
 
 from . import remembered_answers
 from .claims import Claim
@@ -75,7 +76,7 @@ class _Worker:
                     self._idle.notify_all()
 
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _worker: _Worker | None = None
 
 

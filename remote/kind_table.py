@@ -19,14 +19,16 @@ class KindRow(NamedTuple):
 NAMES = r"[\w*?\[\]!-]+"
 KINDS: dict[str, KindRow] = {
     "op": KindRow("opforge.remote.op_statements:OP", NAMES),
-    "compiled": KindRow("opforge.graphs.statements:COMPILED", NAMES),
     "program": KindRow("opforge.programs.form:PROGRAM", NAMES),
     "tuned": KindRow("opforge.remote.tuned_statements:TUNED", NAMES),
     "jit": KindRow("opforge.jits.kind:JIT", r"[a-z0-9*?\[\]!-]+/[\w*?\[\]!-]+", "ADAPTER/LABEL"),
     "package": KindRow("opforge.packages.registry.release:PACKAGE", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+", "ORG/NAME"),
 }
 
-FORMER = {"triton": "jit:triton/LABEL for kernels, and jit:triton-host/LABEL for Triton's library for the host"}
+FORMER = {
+    "triton": "jit:triton/LABEL for kernels, and jit:triton-host/LABEL for Triton's library for the host",
+    "compiled": "jit:inductor/NAME",
+}
 """Kinds that are gone, and the scopes that took their place."""
 FORMER_NAMED = "; ".join(f"what was {kind}: is {instead}" for kind, instead in FORMER.items())
 """The same for messages."""

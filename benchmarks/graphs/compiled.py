@@ -34,7 +34,7 @@ def run(scratch: Scratch) -> Report:
     }
     made = scratch.output([scratch.script("opforge"), "key", "new", "bench"], **settings)
     key = next(word for word in made.split() if word.startswith("bench:"))
-    scratch.output([scratch.script("opforge"), "key", "trust", key, "--for", "compiled:*"], **settings)
+    scratch.output([scratch.script("opforge"), "key", "trust", key, "--for", "jit:inductor/*"], **settings)
     cold = scratch.run_child(CHILD, *NAMES["graphs"], **settings, OPFORGE_REMOTES=f"file://{remote}?push=1")
     scratch.run_child(CHILD, *NAMES["ahead"], **settings)
     site = _site_with_torch(scratch)
@@ -49,7 +49,7 @@ def run(scratch: Scratch) -> Report:
     fetched = [one / other for one, other in zip(samples[FETCHED], samples[CEILING], strict=True)]
     report.figure(f"{FETCHED}: ratio to the ceiling", statistics.median(fetched), "", 1.15)
     report.figure(f"{AHEAD}: seconds", statistics.median(samples[AHEAD]), "s", 0.5)
-    report.figure("finding, checking and loading a bundle", statistics.median(scaled(entering, 1e3)), "ms", 150)
+    report.figure("finding, checking and loading a page", statistics.median(scaled(entering, 1e3)), "ms", 150)
     return report
 
 

@@ -30,12 +30,13 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any, NamedTuple
 
 from opforge.fast_path import library
+from opforge.foundation.fork_lock import ForkLock
 
 MAX_VALUES, MAX_BYTES = 200_000, 64 << 20
 """More is an error: a description is made for each graph."""
 PLAIN = (type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes)
 """Types whose values their repr states."""
-NEUTRAL = (type(threading.Lock()), type(threading.RLock()), logging.Logger, logging.Handler)
+NEUTRAL = (type(threading.Lock()), type(threading.RLock()), ForkLock, logging.Logger, logging.Handler)
 """Types whose state does not decide what a function returns."""
 UNTRACKED = (*PLAIN, tuple, frozenset, types.CodeType)
 """Whether two equal constants are one object is chance."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from opforge.builders.lookup import tuning_results as tuned
 from opforge.cache.records import schemas
 from opforge.cache.schema import Schema
-from opforge.graphs import bundle
 from opforge.jits import page
 from opforge.packages.choose import candidate
 from opforge.packages.form import metadata, properties
@@ -30,8 +29,6 @@ PUBLISHED: Mapping[str, Schema] = {
     "fetched": schemas.FETCHED,
     "statement": statements.SCHEMA,
     "op": op_statements.FACTS,
-    "compiled": bundle.FACTS,
-    "bundle": bundle.SCHEMA,
     "page": page.SCHEMA,
     "jit": page.FACTS,
     "page-index": page.INDEXED,

@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Union
 
+from opforge.foundation.fork_lock import ForkLock
 from opforge.ops import pinned
 from opforge.ops.optimizers.cpu_optimizer import load_op
 
@@ -248,7 +249,7 @@ def _delete(op: Any, queue: int, pid: int, pending: dict[int, Tensor]) -> None:
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _default: tuple[int, Queue] | None = None
-_default_lock = threading.Lock()
+_default_lock = ForkLock()
 
 
 def default() -> Queue:
@@ -286,11 +287,3 @@ def _stop_all() -> None:
     for queue in list(_queues):
         if not queue._closed and queue._pid == os.getpid():
             queue.close()
-
-
-def _renew_lock() -> None:
-    global _default_lock
-    _default_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Container, Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import cache_from_source, module_from_spec
@@ -12,11 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from opforge.foundation import file_owners, settings
+from opforge.foundation.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-_lock = threading.RLock()
+_lock = ForkLock()
 """Held while a package is imported. Reentrant: a package's Python may load another package."""
 _modules: dict[str, ModuleType] = {}
 """By the name in sys.modules."""
@@ -40,15 +40,6 @@ def has_bytecode(files: Iterable[str], bytecode: Container[str]) -> bool:
     if sys.pycache_prefix:
         return True  # it is looked for there, and compared with the sources
     return all(cache_from_source(path) in bytecode for path in files if path.endswith(".py"))
-
-
-def _replace_lock() -> None:
-    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_replace_lock)
 
 
 def id_problem(name: str, content: str) -> str:

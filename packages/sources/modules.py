@@ -8,13 +8,13 @@ import json
 import os
 import shlex
 import sys
-import threading
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from opforge.errors import BuilderError
+from opforge.foundation.fork_lock import ForkLock
 
-_importing = threading.RLock()
+_importing = ForkLock()
 
 
 def file_of(name: str, folder: str) -> str:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from opforge.builders.run import jobserver, ninja
 from opforge.errors import RemoteError
+from opforge.foundation.fork_lock import ForkLock
 from opforge.remote.claims import MAX_BYTES, VOID_SECONDS
 from opforge.remote.stores.protocol import ObjectStore
 
@@ -70,7 +71,7 @@ class Session:
 
 
 _sessions: dict[str, Session] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 @contextmanager

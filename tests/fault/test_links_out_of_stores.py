@@ -6,7 +6,6 @@ import os
 import shutil
 
 import pytest
-from opforge.foundation.files import make_folder, open_to_append
 from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
@@ -17,6 +16,7 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import CacheDirError
 from opforge.foundation import memory, memory_writer
+from opforge.foundation.files import make_folder, open_to_append
 
 TEXT = "years of work\n"
 

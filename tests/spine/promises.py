@@ -446,7 +446,7 @@ PROMISES = [
             "unit/remote/commands/test_damaged_records.py::TestNothingIsSignedThatWasNotMadeHere::test_all_leaves_it_out",
         ),
         (
-            "A bundle of compiled graphs holds graphs that were compiled here",
+            "A page of compiled graphs holds graphs that were compiled here",
             "compile/graphs/test_whose_graphs.py::TestFetched::test_after_a_revocation_nothing_of_it_runs",
             "takes seconds: compiles graphs",
         ),

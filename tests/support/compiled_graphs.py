@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import shutil
 import warnings
 
@@ -32,7 +33,7 @@ class Machines:
         self.folder, self._patch = folder, monkeypatch
 
     def enter(self, name, store=None):
-        """Makes this process one on the machine `name`; `store` is copied as its store of bundles."""
+        """Makes this process one on the machine `name`; `store` is copied as its store of pages."""
         import torch
 
         with warnings.catch_warnings():
@@ -55,32 +56,27 @@ class Machines:
         return root / "store"
 
 
-def facts(where, **changes):
-    """Returns what is said of a bundle of this topic."""
-    return {**where._asdict(), "features": [], "parts": ["0" * 24], "ops": {}, "made": 1, **changes}
+def put(where, artifacts=None, **changes):
+    """Adds a page to the store that is used: one artifact that no graph has, and a library; returns its folder."""
+    from opforge.graphs import content
+    from opforge.jits import store
 
-
-def made(folder, where, artifacts=None, **changes):
-    """Writes a bundle that holds one artifact that no graph has, and a library; returns its folder."""
-    from opforge.graphs import bundle
-
-    stated = facts(where, **changes)
     if artifacts is None:
-        artifacts = inductor.packed([("aot_autograd", f"a{stated['made']}", b"")])
-    os.makedirs(folder)
-    (folder / "library").write_bytes(b"no library")
-    digest = bundle.write(str(folder / "made"), artifacts, {"okey": str(folder / "library")}, stated)
-    return (folder / "made").rename(folder / bundle.name_of(where, digest))
+        artifacts = [("aot_autograd", f"a{changes.get('made', 1)}", b"")]
+    entries = {content.key_of(*one): content.of_artifact(one) for one in artifacts}
+    entries["library/okey"] = {"okey.so": b"no library"}
+    facts = {"holds": content.HOLDS, "features": [], "made": 1, **changes}
+    return pathlib.Path(store.write(current.writable_store(), where, entries, facts))
 
 
 def area_of(store):
-    """Makes the store that this process uses; returns its folder of bundles."""
+    """Makes the store that this process uses; returns its folder of pages."""
     current.writable_store()
-    os.makedirs(store / "v2" / "graphs", mode=0o700, exist_ok=True)
-    return store / "v2" / "graphs"
+    os.makedirs(store / "v2" / "jit", mode=0o700, exist_ok=True)
+    return store / "v2" / "jit"
 
 
-def bundles(store):
-    """Returns the names of the bundles in a store."""
-    folder = store / "v2" / "graphs"
+def pages(store):
+    """Returns the names of the pages in a store."""
+    folder = store / "v2" / "jit"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []

@@ -61,7 +61,7 @@ def run(step: Step) -> Iterator[str]:
             yield f"the scope does nothing: {graphs.problem}"
             return
         if (step.kind == FIRST) != (graphs.found == 0):
-            yield f"{graphs.found} bundles were found"
+            yield f"{graphs.found} pages were found"
         for name, function in functions.items():
             before = len(graphs.compiled)
             try:

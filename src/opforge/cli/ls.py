@@ -35,7 +35,7 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """List built ops, packages, and all other kinds; with a URL, what that store holds.
 
     NAME is an op, a key of the cache, a package as ORG/NAME, or another kind as KIND:NAME, such as tuned:CPUAdam and
-    compiled:encoder; it may be a glob. With --kind it is a name of that kind. Of a package also what
+    jit:triton/solver; it may be a glob. With --kind it is a name of that kind. Of a package also what
     was measured of it is listed, by machine, if it was published with --bench. Signatures in a store are not verified:
     see `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
 

@@ -63,7 +63,7 @@ def rm_command(
     Examples:
       opforge rm CPUAdam 3f9c2a
       opforge rm acme/relu@2.3 --user
-      opforge rm jit:triton/solver compiled:model
+      opforge rm jit:triton/solver jit:inductor/model
       opforge rm --all --yes
     """
     if bool(names) == takes_all or (pinned and not takes_all):

@@ -28,7 +28,7 @@ UNIT = 1
 """What a worker of a farm builds: `unit.py` in its folder."""
 
 GRAPHS = 1
-"""A bundle of compiled graphs: `graphs/bundle.py`."""
+"""The entries of compiled graphs in pages: `graphs/content.py`."""
 JIT_PAGE = 1
 """A page of what a JIT has compiled: `jits/page.py`."""
 BENCH = 4

@@ -16,6 +16,7 @@ UPPER: Mapping[str, str] = {
     "words of other tools": "opforge.compat.attributes",
     "texts of loaded ops": "opforge.builders.display.representation",
     "accelerators of DeepSpeed": "opforge.compat.deepspeed.own",
+    "adapter of compiled graphs": "opforge.graphs.adapter:INDUCTOR",
     "compile tag": "opforge.builders.registration.compile_tag",
 }
 """What is asked for, in words -> MODULE, or MODULE:NAME."""

@@ -1,8 +1,8 @@
 """`opforge.compile`: a function or a model that starts without tracing, from what was compiled ahead.
 
 torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
-whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a bundle, so it travels, is
-signed and is verified as compiled graphs are; inductor's libraries are the bundle's.
+whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a page, so it travels, is
+signed and is verified as compiled graphs are; inductor's libraries are the page's.
 
 An artifact is a line of JSON, which says what the function follows from, and torch's pickle. The line is compared
 before the pickle is read.
@@ -14,16 +14,15 @@ import functools
 import hashlib
 import json
 import logging
-import os
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.fork_lock import ForkLock
+from opforge.jits import notices
 from opforge.torch_internals import inductor
 
-from . import notices, session, topic
+from . import session, topic
 
 if TYPE_CHECKING:
     from opforge.torch_internals import dynamo
@@ -71,18 +70,6 @@ def compile(
     return CompiledFunction(function, name, mode, dynamic, options or {})
 
 
-_all: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
-
-
-def _replace_locks() -> None:
-    """Replaces the locks in a forked child: a thread that held one is gone."""
-    for each in list(_all):
-        each._lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_replace_locks)
-
-
 class CompiledFunction:
     """What `opforge.compile` returns: call it instead of the function."""
 
@@ -94,12 +81,11 @@ class CompiledFunction:
         dynamic: bool | None,
         options: Mapping[str, Any],
     ) -> None:
-        self.name, self._function = topic.of(name).name, function
+        self.name, self._function = topic.of(name).label, function
         self._mode, self._dynamic, self._options = mode, dynamic, dict(options)
-        self._lock, self._ready = threading.RLock(), list[Any]()
+        self._lock, self._ready = ForkLock(), list[Any]()
         self._traced: Callable[..., Any] | None = None
         self._was_traced = False
-        _all.add(self)
         self.found, self.compiled = 0, 0
         """How many functions were found without tracing, and how many were compiled here."""
         self.problem = ""

@@ -1,78 +1,92 @@
 """What a scope has compiled and used: torch's artifacts and inductor's libraries, whichever thread compiled them.
 
-What came from a fetched bundle is another's: it is used, and never written into a bundle of this machine.
+What came from a fetched page is another's: it is used, and never written into a page of this machine.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
+from opforge.cache.keys import bytes_digest
+from opforge.foundation.fork_lock import ForkLock
+from opforge.jits.entries import Entries
+from opforge.jits.page import Files, Page
 from opforge.torch_internals import inductor
 
-from . import bundle
-from .bundle import Bundle
-
-LIBRARY = "library"
-
+from . import content
+from .content import LIBRARY, Artifact
 
 _signed_by_others: set[str] = set()
-"""The digests of the artifacts that this process has taken from fetched bundles, or was given by the program."""
+"""The digests of the artifacts that this process has taken from fetched pages, or was given by the program."""
 _made_here: set[str] = set()
-"""The digests of those that are in bundles of this machine: they are its own, whoever else has them."""
-_folders_of_others: set[str] = set()
-"""The folders of fetched bundles."""
+"""The digests of those that are in pages of this machine: they are its own, whoever else has them."""
+_paths_of_others: set[str] = set()
+"""The libraries of fetched pages, where this process has laid them."""
+_laid: dict[tuple[str, str, bool], str] = {}
+"""Where this process has laid a library, by its key, its digest and whether it was fetched: one is loaded once."""
 
 
-def note_whose(of: Bundle, artifacts: Iterable[tuple[str, str, bytes]]) -> None:
-    """Keeps whose the content of a bundle is, for all scopes of this process."""
-    digests = _signed_by_others if of.is_fetched else _made_here
-    digests.update(bundle.digest_of_artifact(*artifact) for artifact in artifacts)
-    if of.is_fetched:
-        _folders_of_others.add(os.path.realpath(of.folder) + os.sep)
+def note_whose(is_fetched: bool, artifacts: Iterable[Artifact]) -> None:
+    """Keeps whose the artifacts of a page are, for all scopes of this process."""
+    digests = _signed_by_others if is_fetched else _made_here
+    digests.update(content.digest_of(*artifact) for artifact in artifacts)
 
 
 class Recording(inductor.Observer):
-    """Records what passes while it is observed, and offers the libraries of bundles."""
+    """Records what passes while it is observed, and offers the libraries of pages."""
 
     def __init__(self) -> None:
         """Begins empty."""
-        self._offered: dict[str, str] = {}
-        self._artifacts: dict[str, tuple[str, str, bytes]] = {}
+        self._offered: dict[str, tuple[Entries, Page]] = {}
+        self._artifacts: dict[str, Artifact] = {}
         self._libraries: dict[str, str] = {}
-        self._lock, self._began = threading.Lock(), time.perf_counter()
+        self._lock, self._began = ForkLock(), time.perf_counter()
         self.graphs: list[str] = []
         """What inductor has lowered: a function and its inputs each."""
         self.seconds = 0.0
         """How long torch has traced, looked up and compiled, in all threads."""
 
-    def offer(self, bundles: Iterable[Bundle]) -> None:
-        """Offers the libraries of bundles: before those of others what was made here."""
-        for each in sorted(bundles, key=lambda each: each.is_fetched):
-            for key, path in each.libraries.items():
-                self._offered.setdefault(key, path)
+    def offer(self, entries: Entries, pages: Iterable[Page]) -> None:
+        """Offers the libraries of pages: before those of others what was made here."""
+        for one in sorted(pages, key=lambda one: one.is_fetched):
+            for key in one.entries:
+                if key.startswith(LIBRARY):
+                    self._offered.setdefault(key, (entries, one))
 
-    def given(self, kind: str, key: str, content: bytes) -> None:
+    def given(self, kind: str, key: str, content_: bytes) -> None:
         """Notes an artifact that this process did not make."""
-        _signed_by_others.add(bundle.digest_of_artifact(kind, key, content))
+        _signed_by_others.add(content.digest_of(kind, key, content_))
 
-    def artifact(self, kind: str, key: str, content: bytes) -> None:
+    def artifact(self, kind: str, key: str, content_: bytes) -> None:
         """Keeps an artifact, unless it is another's."""
-        digest = bundle.digest_of_artifact(kind, key, content)
+        digest = content.digest_of(kind, key, content_)
         if digest not in _signed_by_others or digest in _made_here:
-            self._artifacts[bundle.part_of(kind, key, content)] = kind, key, content
+            self._artifacts[content.key_of(kind, key, content_)] = kind, key, content_
 
     def library(self, key: str, path: str) -> None:
         """Keeps where a library lies, unless it is another's."""
-        if not os.path.realpath(path).startswith(tuple(_folders_of_others)):
-            self._libraries[key] = path
+        if os.path.realpath(path) not in _paths_of_others:
+            self._libraries[LIBRARY + key] = path
 
     def library_path(self, key: str) -> str:
-        """Returns the library of a bundle."""
-        return self._offered.get(key, "")
+        """Returns the library of a page, compared with its digest, in a folder of this process; empty without one."""
+        entries, one = self._offered.get(LIBRARY + key, (None, None))
+        files = entries.read(one, LIBRARY + key) if entries is not None and one is not None else None
+        for name, data in (files or {}).items():
+            laid = key, bytes_digest(data), one is not None and one.is_fetched
+            if not os.path.isfile(_laid.get(laid, "")):
+                assert entries is not None
+                try:
+                    _laid[laid] = entries.lay(f"{LIBRARY}{key} {laid[2]}", {name: data})[name]
+                except OSError:
+                    return ""
+                if laid[2]:
+                    _paths_of_others.add(os.path.realpath(_laid[laid]))
+            return _laid[laid]
+        return ""
 
     def depends_on(self, graph: Any) -> str:
         """Returns a digest of what Python has registered for the ops of a graph. Raises UndescribedError."""
@@ -85,7 +99,7 @@ class Recording(inductor.Observer):
             raise
 
     def lowered(self, what: str) -> None:
-        """Notes a graph that no bundle has."""
+        """Notes a graph that no page has."""
         self.graphs.append(what)
 
     def traced(self, began: float, ended: float) -> None:
@@ -94,16 +108,14 @@ class Recording(inductor.Observer):
             self.seconds += max(0.0, ended - max(began, self._began))
 
     @property
-    def parts(self) -> frozenset[str]:
-        """What was compiled here, now or before, and used."""
-        return frozenset([*self._artifacts, *(bundle.part_of(LIBRARY, key) for key in [*self._libraries])])
+    def keys(self) -> frozenset[str]:
+        """The entries of what was compiled here, now or before, and used."""
+        return frozenset([*self._artifacts, *self._libraries])
 
-    @property
-    def artifacts(self) -> list[tuple[str, str, bytes]]:
-        """The artifacts of these, each with its kind and key."""
-        return [self._artifacts[part] for part in sorted(self._artifacts)]
-
-    @property
-    def libraries(self) -> Mapping[str, str]:
-        """The libraries of these: key -> path."""
-        return dict(sorted(self._libraries.items()))
+    def entries(self) -> dict[str, Files]:
+        """Returns these with their files. Raises OSError."""
+        found: dict[str, Files] = {key: content.of_artifact(self._artifacts[key]) for key in sorted(self._artifacts)}
+        for key, path in sorted(self._libraries.items()):
+            with open(path, "rb") as file:
+                found[key] = {f"{key.removeprefix(LIBRARY)}.so": file.read()}
+        return found

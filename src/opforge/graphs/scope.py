@@ -22,12 +22,12 @@ class Graphs:
     @property
     def name(self) -> str:
         """The name of the scope."""
-        return self._session.topic.name
+        return self._session.name
 
     @property
     def found(self) -> int:
-        """How many bundles of compiled graphs were found."""
-        return len(self._session.bundles)
+        """How many pages of compiled graphs were found."""
+        return len(self._session.pages)
 
     @property
     def compiled(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class Graphs:
         return self._session.problem
 
     def __repr__(self) -> str:
-        return f"<Graphs {self.name}: {self.found} bundles found, {len(self.compiled)} graphs compiled>"
+        return f"<Graphs {self.name}: {self.found} pages found, {len(self.compiled)} graphs compiled>"
 
 
 class compiled:
@@ -54,12 +54,12 @@ class compiled:
         with opforge.compiled("encoder"):
             loss = step(model, batch)  # the first call compiles
 
-    Entering finds a bundle in the user's store, or fetches a signed one from a remote; leaving stores what no bundle
+    Entering finds pages in the user's store, or fetches signed ones from a remote; leaving stores what no page
     has. Wrap what compiles, and not a whole training: other processes of the job wait for the end of the scope, at most
     `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their graphs; scopes of
     two names record each what is compiled while they are open.
 
-    Nothing that goes wrong with a bundle is an error: a warning says it in a line, and torch compiles.
+    Nothing that goes wrong with a page is an error: a warning says it in a line, and torch compiles.
 
     Args:
         name: Up to 100 letters, digits, '_' and '-'. Raises SettingError for any other.

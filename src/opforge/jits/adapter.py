@@ -20,8 +20,10 @@ from typing import ClassVar
 
 from opforge.accelerator.entry_points import entry_points
 from opforge.fast_path.machine import python_tag
-from opforge.graphs import notices, topic
+from opforge.foundation import upper_parts
 
+from . import features as processors
+from . import notices
 from .entries import Entries
 from .page import Topic
 
@@ -29,7 +31,7 @@ log = logging.getLogger("opforge")
 BUILT_IN = {
     "triton": "opforge.jits.triton:KERNELS",
     "triton-host": "opforge.jits.triton:HOST",
-    "inductor": "opforge.jits.inductor:INDUCTOR",
+    "inductor": upper_parts.UPPER["adapter of compiled graphs"],
     "tvm-ffi": "opforge.jits.tvm_ffi:TVM_FFI",
     "flashinfer": "opforge.jits.flashinfer:FLASHINFER",
     "cuda-core": "opforge.jits.cuda_core:CUDA_CORE",
@@ -106,7 +108,7 @@ class Adapter(ABC):
 
     def features(self) -> tuple[str, ...]:
         """Returns the instructions that what is compiled here may use: a processor without them must not run it."""
-        return topic.features() if SAME[self.holds] else ()
+        return processors.features() if SAME[self.holds] else ()
 
     def open(self, label: str) -> Entries:
         """Returns what is kept under a label. Raises CacheDirError."""

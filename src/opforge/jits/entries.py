@@ -5,44 +5,38 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.filesystem import lock
+from opforge.cache.filesystem.lock import LockResult
 from opforge.cache.keys import key_of
 from opforge.cache.store import Store
 from opforge.errors import CacheDirError, CompileForbiddenError, LockTimeoutError
 from opforge.foundation import settings
 from opforge.foundation.files import make_folder, write_file
-from opforge.graphs import private_folder
+from opforge.foundation.fork_lock import ForkLock
 from opforge.torch_internals import inductor
 
-from . import kind, page, store
+from . import page, private_folder, store
 from .page import Files, Page, PageError, Topic
+
+if TYPE_CHECKING:
+    from .remote import Remotes
 
 log = logging.getLogger("opforge")
 WRITE_SECONDS = 30.0
 """How long a process waits for another one that unites pages of the same topic."""
-_alive: weakref.WeakSet[Entries] = weakref.WeakSet()
-"""All that there are, for a forked child."""
-
-
-def _replace_locks() -> None:
-    """Replaces the locks in a forked child: a thread that held one is gone, and nobody would release it."""
-    for one in [*_alive]:
-        one._lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_replace_locks)
 
 
 class Entries:
     """What is kept of one JIT under a label. All methods may be called by any thread."""
 
-    def __init__(self, topic: Topic, holds: str, features: Iterable[str], carries: str) -> None:
+    def __init__(
+        self, topic: Topic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
+    ) -> None:
         """Finds the pages of this machine, and fetches those of the remotes. What fails is a warning.
 
         Args:
@@ -50,17 +44,18 @@ class Entries:
             holds: What the pages may hold, as an adapter says it.
             features: The instructions that what is compiled here may use.
             carries: A pattern of the paths that an entry may have.
+            asks_remotes: Whether the remotes are asked now, whatever is here; otherwise `fetch` asks them.
         """
         self.topic, self._holds, self._features, self._carries = topic, holds, [*features], carries
         self.hits, self.made, self.problem = 0, list[str](), ""
         """How often an entry was found, what was compiled, and why nothing is kept."""
-        self._pid, self._lock = os.getpid(), threading.RLock()
-        _alive.add(self)
+        self._pid, self._lock = os.getpid(), ForkLock()
         self._pages, self._written = dict[str, Page](), list[str]()
         self._folder = ("", 0)
+        self._remotes: list[Remotes] = []
         self._note_withdrawals()
         self._look()
-        if settings.remotes():
+        if asks_remotes and settings.remotes():
             self._fetch()
 
     # -- finding -------------------------------------------------------------------------------------------------------
@@ -85,6 +80,16 @@ class Entries:
             self._look()
             return sorted({key for one in self._pages.values() for key in one.entries})
 
+    @property
+    def pages(self) -> list[Page]:
+        """The pages that are in use: those that were made here first, of these the oldest."""
+        return sorted(self._pages.values(), key=lambda one: (one.is_fetched, one.facts["made"]))
+
+    def look(self) -> None:
+        """Finds the pages that other processes have made since."""
+        with self._lock:
+            self._look()
+
     def set_aside(self, key: str, problem: str) -> None:
         """Sets the pages aside that have an entry which must not be used, with a warning that says why."""
         with self._lock:
@@ -93,19 +98,30 @@ class Entries:
                 store.set_aside(current_store(), self.topic, folder, problem)
 
     def _get(self, key: str) -> Files | None:
-        for folder, one in sorted(self._pages.items(), key=lambda item: (item[1].is_fetched, item[1].facts["made"])):
-            if key in one.entries:
-                try:
-                    problem = self._carries_problem(one.entries[key])
-                    if not problem:
-                        return one.entry(key)
-                except FileNotFoundError:
-                    problem = ""
-                except (OSError, ValueError) as error:
-                    problem = str(error)
-                del self._pages[folder]
-                if problem:
-                    store.set_aside(current_store(), self.topic, folder, problem)
+        for one in self.pages:
+            if key in one.entries and (found := self.read(one, key)) is not None:
+                return found
+        return None
+
+    def read(self, one: Page, key: str) -> Files | None:
+        """Returns the files of an entry of a page, each compared with its digest.
+
+        None if the page cannot be used: a damaged one is set aside.
+        """
+        try:
+            problem = self._carries_problem(one.entries[key])
+            if not problem:
+                return one.entry(key)
+        except FileNotFoundError:
+            problem = "" if not os.path.isdir(one.folder) else "one of its files is missing"
+        except OSError as error:
+            problem = f"it cannot be read ({error.strerror})"
+        except ValueError as error:
+            problem = str(error)
+        with self._lock:
+            self._pages.pop(one.folder, None)
+        if problem:
+            store.set_aside(current_store(), self.topic, one.folder, problem)
         return None
 
     def _carries_problem(self, paths: Iterable[str]) -> str:
@@ -124,23 +140,34 @@ class Entries:
 
     def _note_withdrawals(self) -> None:
         layout = current_store().layout
-        if settings.remotes() and any(map(page.is_fetched, kind.folders(layout, f"{self.topic.key}."))):
+        if settings.remotes() and any(map(page.is_fetched, page.folders(layout, f"{self.topic.key}."))):
             from . import remote
 
             remote.drop_withdrawn(self.topic, layout)
 
     def _fetch(self) -> None:
-        from . import remote
-
         try:
-            among = writable_store()
-            with self._locked(among, "", settings.compiled_wait()):  # the ranks of a job ask once
+            with self.locked(writable_store(), "", settings.compiled_wait()):  # the ranks of a job ask once
                 self._look()
-                known = [part for one in self._pages.values() for part in one.facts["parts"]]
-                if remote.fetch(self.topic, among.layout, self._holds, known):
-                    self._look()
+                self.fetch()
         except (CacheDirError, LockTimeoutError, OSError) as error:
             log.warning("%s: nothing is fetched: %s", self.topic.name, error)
+
+    def fetch(self) -> bool:
+        """Fetches the pages that have something new; returns whether there are any. Raises CacheDirError, OSError."""
+        known = [part for one in self._pages.values() for part in one.facts["parts"]]
+        is_new = self.remotes().fetch(known)
+        if is_new:
+            self.look()
+        return is_new
+
+    def remotes(self) -> Remotes:
+        """Returns the remotes for these entries. Raises CacheDirError, OSError."""
+        if not self._remotes:
+            from . import remote
+
+            self._remotes.append(remote.Remotes(self.topic, writable_store().layout, self._holds))
+        return self._remotes[0]
 
     # -- making --------------------------------------------------------------------------------------------------------
 
@@ -171,7 +198,7 @@ class Entries:
             try:
                 among = self._writable()
                 if among is not None:
-                    claim.enter_context(self._locked(among, key, settings.compiled_wait()))
+                    claim.enter_context(self.locked(among, key, settings.compiled_wait()))
                     found = look()  # another process may have made it by now
             except LockTimeoutError as error:
                 log.warning("%s It is made here too.", str(error).partition(" Raise ")[0])
@@ -195,10 +222,31 @@ class Entries:
             try:
                 among = self._writable()
                 if among is not None:
-                    facts = {"holds": self._holds, "features": self._features}
-                    self._written.append(store.write(among, self.topic, {key: files}, facts))
+                    self._written.append(store.write(among, self.topic, {key: files}, self._facts()))
             except (OSError, ValueError) as error:
                 self._note_problem(str(error))
+
+    def keep(self, entries: Mapping[str, Files], most: int) -> list[str]:
+        """Writes pages of these entries; returns their folders. Those made here that have nothing else are removed.
+
+        Of the topic at most so many pages stay, those that were used last. What cannot be kept is a warning. Raises
+        OSError, ValueError.
+        """
+        fitting = dict[str, Files]()
+        for key, files in entries.items():
+            if problem := page.entry_problem(key, files) or self._carries_problem(files):
+                log.warning("%s: %s is not kept: %s", self.topic.name, key, problem)
+            else:
+                fitting[key] = files
+        among = self._writable()
+        if among is None or not fitting:
+            return []
+        folders = store.write_all(among, self.topic, fitting, self._facts())
+        store.bound(among, self.topic, folders, fitting, most)
+        return folders
+
+    def _facts(self) -> dict[str, object]:
+        return {"holds": self._holds, "features": self._features}
 
     def lay(self, key: str, files: Files) -> dict[str, str]:
         """Writes the files of an entry to a folder that this user alone can read; returns their paths.
@@ -229,10 +277,13 @@ class Entries:
             log.warning("%s: what is compiled is not kept: %s", self.topic.name, problem)
 
     @contextmanager
-    def _locked(self, among: Store, key: str, seconds: float | None) -> Iterator[None]:
+    def locked(
+        self, among: Store, key: str, seconds: float | None, what: str = "", is_ready: Callable[[], bool] | None = None
+    ) -> Iterator[LockResult]:
+        """Holds the lock of a key in a store, as `lock.acquire` does. `what` is what messages call it."""
         path = among.layout.path("locks", f"jit-{key_of([self.topic.key, key])}")
-        with lock.acquire(path, f"jit:{self.topic.name}", seconds):
-            yield
+        with lock.acquire(path, what or f"jit:{self.topic.name}", seconds, is_ready) as result:
+            yield result
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -242,14 +293,12 @@ class Entries:
             return
         try:
             among = writable_store()
-            with self._locked(among, "unite", WRITE_SECONDS):
+            with self.locked(among, "unite", WRITE_SECONDS):
                 self._look()
                 own = [one for one in self._pages.values() if not one.is_fetched]
                 mine = [one for one in own if one.folder in self._written]
                 made = store.united(among, self.topic, own if len(own) > store.MAX_OWN else mine)
             if settings.remotes():
-                from . import remote
-
-                remote.publish(self.topic, among.layout, made)
+                self.remotes().publish(made)
         except (CacheDirError, LockTimeoutError, OSError, PageError) as error:
             log.warning("%s: what was compiled is not united: %s", self.topic.name, error)

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opforge.cache.layout import Layout
-from opforge.graphs import topic
 
-from . import adapter
+from . import adapter, features
 from .kind import JIT
 
 
@@ -34,6 +33,6 @@ def explain(layout: Layout, name: str) -> Iterator[Explained]:
                 for part in names
                 if there.get(part) != here.get(part)
             ]
-            if lacking := topic.lacking(stored.facts["features"]):
+            if lacking := features.lacking(stored.facts["features"]):
                 differs.append(lacking)
             yield Explained(stored.path, len(stored.facts["parts"]), tuple(differs))

@@ -8,8 +8,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from opforge.graphs import private_folder
-
+from . import private_folder
 from .ninja import NinjaAdapter
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 from opforge.cache import trees
 from opforge.foundation.files import make_folder, write_file
-from opforge.graphs import notices, private_folder
 
+from . import notices, private_folder
 from .adapter import Adapter
 from .entries import Entries
 

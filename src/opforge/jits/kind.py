@@ -14,7 +14,7 @@ from opforge.remote.offers import PAGES, Offer
 from opforge.remote.statements import Statement, UnreadableStatement
 
 from . import page
-from .page import ADAPTER, AREA, DIGITS, FACTS, LABEL, SIGNED, TREE, PageError
+from .page import ADAPTER, DIGITS, FACTS, LABEL, SIGNED, TREE, PageError
 
 
 class JitKind(Kind):
@@ -46,7 +46,7 @@ class JitKind(Kind):
 
     def stored(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields the pages of all topics."""
-        return map(self.at, folders(layout))
+        return map(self.at, page.folders(layout))
 
     def at(self, folder: str) -> StoredArtifact:
         """Returns the page in a folder."""
@@ -82,16 +82,6 @@ class JitKind(Kind):
 
 
 JIT = JitKind()
-
-
-def folders(layout: Layout, key: str = "") -> list[str]:
-    """Returns the folders of the pages of all topics, or of the topic with a key."""
-    area = layout.path(AREA)
-    try:
-        names = sorted(os.listdir(area))
-    except OSError:
-        return []
-    return [os.path.join(area, name) for name in names if name.count(".") == 1 and name.startswith(key)]
 
 
 def _target(facts: Mapping[str, Any]) -> str:

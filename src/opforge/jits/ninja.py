@@ -28,8 +28,8 @@ from opforge.cache.schema import SHA256, FormatError, items, record, row, text, 
 from opforge.foundation.environment import HEADER_VARIABLES, PASSED_ENV
 from opforge.foundation.files import write_file
 from opforge.foundation.memory import SECOND_NS
-from opforge.graphs import notices
 
+from . import notices
 from .adapter import Adapter
 from .page import Files
 

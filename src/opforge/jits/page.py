@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from opforge.cache import schema, trees
 from opforge.cache.keys import bytes_digest, canonical, key_of
+from opforge.cache.layout import Layout
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, row, table, text, whole
 from opforge.foundation import file_owners, formats, settings
 from opforge.foundation.files import read_file, write_file
@@ -120,6 +121,16 @@ def part_of(key: str) -> str:
 def name_of(where: Topic, digest: str) -> str:
     """Returns the name of a page's folder."""
     return f"{where.key}.{digest[:DIGITS]}"
+
+
+def folders(layout: Layout, key: str = "") -> list[str]:
+    """Returns the folders of the pages of all topics, or of the topic with a key."""
+    area = layout.path(AREA)
+    try:
+        names = sorted(os.listdir(area))
+    except OSError:
+        return []
+    return [os.path.join(area, name) for name in names if name.count(".") == 1 and name.startswith(key)]
 
 
 def is_fetched(folder: str) -> bool:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 from opforge.cache.layout import Layout
-from opforge.errors import SettingError
+from opforge.errors import SettingError, TrustFileError
 from opforge.foundation import settings
 from opforge.foundation.files import write_file
 from opforge.remote import kept, remembered_answers, take
 from opforge.remote.offers import MAX_PAGES, Offer
 from opforge.remote.publish import push
-from opforge.remote.signatures import keys
+from opforge.remote.remotes import Remote
+from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 from opforge.remote.take import FAILURES, Taken, UnfitError, Wanted
 
-from . import page, store
+from . import features, page, store
 from .kind import JIT
 from .page import SIGNED, TREE, Page, Topic
 
@@ -42,16 +43,18 @@ class _Pages(Wanted):
 
     kind, most = JIT, MAX_PAGES
 
-    def __init__(self, where: Topic, layout: Layout, holds: str, known: Collection[str]) -> None:
-        """Takes the topic, the store, what its pages may hold, and the parts that are there."""
+    def __init__(self, where: Topic, layout: Layout, holds: str) -> None:
+        """Takes the topic, the store, and what its pages may hold."""
         super().__init__(where.name, str(where), layout)
-        self._topic, self._holds, self._known = where, holds, known
+        self._topic, self._holds = where, holds
+        self.known: Collection[str] = ()
+        """The parts that are there."""
 
     def rank(self, offer: Offer) -> int:
         """Returns when a page was made."""
-        if problem := store.unfit(offer.facts, self._holds):
+        if problem := store.unfit(offer.facts, self._holds) or features.lacking(offer.facts["features"]):
             raise UnfitError(problem)
-        if {*offer.facts["parts"]} <= {*self._known}:
+        if {*offer.facts["parts"]} <= {*self.known}:
             raise UnfitError("all that is in it is here")
         return int(offer.facts["made"])
 
@@ -66,28 +69,62 @@ class _Pages(Wanted):
         return os.path.basename(store.add(self.layout, self._topic, finished, digest))
 
 
-def fetch(where: Topic, layout: Layout, holds: str, known: Collection[str]) -> bool:
-    """Fetches the pages that have what is not known; returns whether there are new ones. What fails is a warning."""
-    is_new, rejected = take.ConfiguredRemotes().take(_Pages(where, layout, holds, known))
-    for one in rejected:
-        log.info("%s: %s", where.name, one)
-    return is_new
-
-
 def drop_withdrawn(where: Topic, layout: Layout) -> None:
     """Removes what was fetched and is withdrawn by now: who has all that it needs learns of it in no other way."""
     take.drop_withdrawn(where.name, f"{JIT.name}:{where.name}", layout)
 
 
-def publish(where: Topic, layout: Layout, folders: Iterable[str]) -> None:
-    """Publishes pages to the remotes that take what is made here. What fails is a warning."""
-    remotes = take.ConfiguredRemotes()
-    for remote in remotes.asked(_Pages(where, layout, "", ()), is_miss=True)[0]:
-        if remote.pushes:
-            try:
-                objects = open_store(remote.url, settings.offline())
-                for folder in folders:
-                    push(objects, remote, JIT, JIT.at(folder), keys.signer())
-            except (*FAILURES, SettingError) as error:
-                log.warning("%s: what was compiled was not published to %s: %s", where.name, remote, error)
-                remembered_answers.note_failure(remote, error)
+class Remotes:
+    """The remotes that the settings name, for one topic. What goes wrong with one is a warning."""
+
+    def __init__(self, where: Topic, layout: Layout, holds: str) -> None:
+        """Takes the topic, the store of this machine, and what its pages may hold."""
+        self._wanted, self._remotes = _Pages(where, layout, holds), take.ConfiguredRemotes()
+
+    def fetch(self, known: Collection[str]) -> bool:
+        """Fetches the pages that have what is not known; returns whether there are new ones."""
+        self._wanted.known = known
+        is_new, rejected = self._remotes.take(self._wanted)
+        for one in rejected:
+            log.info("%s: %s", self._wanted.what, one)
+        return is_new
+
+    def claim(self, seconds: float) -> bool:
+        """Takes the claim to compile it, or waits at most so many seconds for a machine that has it.
+
+        Returns whether that one has published something.
+        """
+        try:
+            trust.read()
+        except TrustFileError:  # `fetch` has warned of it: nothing that another machine publishes could be used
+            return False
+        target = self._remotes.claim(self._wanted, (JIT.name, self._wanted.topic), seconds)
+        is_fetched = target is not None and self._remotes.take_of([target], self._wanted)[0]
+        if is_fetched:
+            self.end(True)
+        return is_fetched
+
+    def end(self, is_published: bool) -> None:
+        """Lets those go on that wait for this machine."""
+        self._remotes.end_claim(is_published)
+
+    def publish(self, folders: Sequence[str]) -> None:
+        """Publishes pages to the remotes that take what is made here, and ends the claim."""
+        is_published = False
+        try:
+            for remote in self._remotes.asked(self._wanted, is_miss=True)[0] if folders else ():
+                if remote.pushes:
+                    is_published |= self._publish_to(remote, folders)
+        finally:
+            self.end(is_published)
+
+    def _publish_to(self, remote: Remote, folders: Sequence[str]) -> bool:
+        try:
+            objects = open_store(remote.url, settings.offline())
+            for folder in folders:
+                push(objects, remote, JIT, JIT.at(folder), keys.signer())
+            return True
+        except (*FAILURES, SettingError) as error:
+            log.warning("%s: what was compiled was not published to %s: %s", self._wanted.what, remote, error)
+            remembered_answers.note_failure(remote, error)
+            return False

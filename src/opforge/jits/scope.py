@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType, TracebackType
@@ -15,9 +14,9 @@ from types import ModuleType, TracebackType
 from opforge.errors import SettingError
 from opforge.foundation import settings
 from opforge.foundation.after_import import call_after_import
-from opforge.graphs import notices
+from opforge.foundation.fork_lock import ForkLock
 
-from . import adapter
+from . import adapter, notices
 from .adapter import Adapter
 from .entries import Entries
 from .page import LABEL
@@ -26,16 +25,7 @@ log = logging.getLogger("opforge")
 EXPECTED = "up to 100 letters, digits, '_' and '-'"
 _open: list[warmed] = []
 _after: dict[str, Callable[[ModuleType], None]] = {}
-_lock = threading.RLock()
-
-
-def _replace_lock() -> None:
-    """Replaces the lock in a forked child: the thread that held it is gone, and nobody would release it."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_replace_lock)
+_lock = ForkLock()
 
 
 class warmed:

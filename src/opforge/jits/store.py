@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from opforge.cache import staging
@@ -15,10 +15,8 @@ from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.store import Store
 from opforge.foundation.files import discard, make_folder, renew, size_of
-from opforge.graphs import notices, topic
 
-from . import page
-from .kind import folders
+from . import features, notices, page
 from .page import AREA, Files, Page, PageError, Topic
 
 log = logging.getLogger("opforge")
@@ -29,23 +27,25 @@ NOT_USED = "%s: what is in %s is not used: %s. What is needed is compiled."
 
 
 def unfit(facts: Mapping[str, Any], holds: str) -> str:
-    """Returns why a page is not for this machine, or holds more than it may; empty if it fits."""
-    if facts["holds"] != holds:
-        return f"it holds code for {facts['holds']!r}, expected {holds!r}"
-    return topic.lacking(facts["features"])
+    """Returns why a page holds something else than it may; empty if it does not."""
+    return "" if facts["holds"] == holds else f"it holds code for {facts['holds']!r}, expected {holds!r}"
 
 
 def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], but: Mapping[str, object]) -> list[Page]:
     """Returns the pages of a topic that can be used, except those in the folders `but`.
 
-    For each other one a warning says why not. One that is damaged is set aside. One that is not trusted now stays.
+    For each other one a warning says why not. One that is damaged is set aside. One that is not trusted now stays, and
+    so does one for another processor, of which nothing is said: a store may be shared.
     """
     found = list[Page]()
-    for folder in folders(among.layout, f"{where.key}."):
+    for folder in page.folders(among.layout, f"{where.key}."):
         if folder in but:
             continue
         try:
             read = page.read(folder, where, among.owners)
+            if lacking := features.lacking(read.facts["features"]):
+                log.info("%s: %s is for another machine: %s", where.name, folder, lacking)
+                continue
             problem = unfit(read.facts, holds) or (judge(read) if read.is_fetched else "")
             if not problem:
                 renew(folder, RENEW_SECONDS)
@@ -91,6 +91,51 @@ def write(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mappi
         return add(among.layout, where, finished, page.write(finished, entries, stated))
     finally:
         shutil.rmtree(staged, ignore_errors=True)
+
+
+def write_all(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> list[str]:
+    """Writes these entries to as many pages as they need; returns their folders. Raises OSError, ValueError."""
+    return [write(among, where, part, facts) for part in _parts(entries)]
+
+
+def _parts(entries: Mapping[str, Files]) -> Iterator[Mapping[str, Files]]:
+    part, size = dict[str, Files](), 0
+    for key, files in entries.items():
+        more = sum(map(len, files.values()))
+        if part and (size + more > page.MAX_BYTES or len(part) == page.MAX_ENTRIES):
+            yield part
+            part, size = {}, 0
+        part[key], size = files, size + more
+    if part:
+        yield part
+
+
+def bound(among: Store, where: Topic, kept: Sequence[str], keys: Collection[str], most: int) -> None:
+    """Removes pages of a topic that are not in `kept`: those made here whose keys are all in `keys`, and the oldest.
+
+    At most so many stay, those that were used last. What another has signed is never needless.
+    """
+    mine, others = {*map(page.part_of, keys)}, list[str]()
+    for folder in sorted(page.folders(among.layout, f"{where.key}."), key=_used, reverse=True):
+        if folder not in kept:
+            try:
+                is_needless = {*page.read_record(folder)["facts"]["parts"]} <= mine
+            except (OSError, PageError):
+                is_needless = True
+            if is_needless and not page.is_fetched(folder):
+                discard(folder)
+            else:
+                others.append(folder)
+    for folder in others[max(0, most - len(kept)) :]:
+        discard(folder)
+    limits.enforce_settings(among.layout)
+
+
+def _used(folder: str) -> float:
+    try:
+        return os.lstat(folder).st_mtime
+    except OSError:
+        return 0.0
 
 
 def united(among: Store, where: Topic, pages: Sequence[Page]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from opforge.graphs import private_folder
-
+from . import private_folder
 from .ninja import NinjaAdapter
 
 CACHE = "TVM_FFI_CACHE_DIR"

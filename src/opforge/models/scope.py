@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from opforge.errors import KernelMappingError, KernelScopeError
+from opforge.foundation.fork_lock import ForkLock
 
 from . import layers
 from .mapping import Entries, LayerKernel, modes_of, parse
@@ -35,7 +36,7 @@ _scopes: WeakKeyDictionary[Any, list[kernels_for]] = WeakKeyDictionary()
 _records: WeakKeyDictionary[Any, list[Record]] = WeakKeyDictionary()
 _methods: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 """The methods that modules had: a scope that is entered again uses the same, so that nothing is compiled again."""
-_lock = threading.RLock()
+_lock = ForkLock()
 _reported: set[tuple[str, ...]] = set()
 """Models with the names of mappings that they have no class for, which were logged."""
 log = logging.getLogger("opforge.kernels")

@@ -13,7 +13,7 @@ from typing import Any
 
 from opforge.cache.records import schemas
 from opforge.cache.schema import SHA256, TEXT, choice, items, record, table, whole
-from opforge.graphs.bundle import MAX_FEATURES
+from opforge.jits.page import MAX_FEATURES
 from opforge.remote import statements
 from opforge.remote.kinds import Kind
 from opforge.remote.offers import Offer

@@ -16,7 +16,7 @@ from opforge.cache.keys import bytes_digest, canonical
 from opforge.errors import ProgramError, SignatureError
 from opforge.fast_path import library
 from opforge.fast_path.library import RECORD, Entry
-from opforge.graphs import private_folder, topic
+from opforge.jits import features, private_folder
 from opforge.remote import statements
 from opforge.remote.signatures import trust
 from opforge.remote.statements import UnreadableStatement
@@ -109,7 +109,7 @@ def _check_machine(path: str, facts: Mapping[str, Any]) -> None:
         return
     here = machine.this_machine()
     level = here.level or here.processor
-    problem = topic.lacking(facts["features"])
+    problem = features.lacking(facts["features"])
     if not facts["features"] and facts["level"] != level:  # its machine did not say what it has
         problem = f"it was compiled for {facts['level']}, and this processor offers {level}"
     if facts["torch"] != here.torch:

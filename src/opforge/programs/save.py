@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,9 @@ from opforge.errors import ProgramError
 from opforge.fast_path import library
 from opforge.fast_path.library import RECORD, Entry
 from opforge.foundation.files import temp_path
-from opforge.graphs import topic
+from opforge.graphs.topic import EXPECTED
+from opforge.jits import features as processors
+from opforge.jits.page import LABEL
 from opforge.remote import statements
 from opforge.remote.signatures import keys
 from opforge.remote.statements import Statement
@@ -58,8 +61,8 @@ def save_program(
     import torch
 
     name = name or archive.name_of(path)
-    if not topic.NAME.fullmatch(name):
-        raise ProgramError(path, f"its name {name!r} cannot be one", f"Use {topic.EXPECTED}")
+    if not re.fullmatch(LABEL, name):
+        raise ProgramError(path, f"its name {name!r} cannot be one", f"Use {EXPECTED}")
     entries = _entries(path, program) if ops is None else [_entry(path, op) for op in ops]
     signers = [keys.signer()] if signed else []
     if signers and (problem := origins.problem(program, entries, signers[0])):
@@ -152,6 +155,6 @@ def _facts(path: str, kind: str, entries: Iterable[Entry]) -> dict[str, object]:
         sizes = {name: member.size for name, member in written.members.items()}
         files = {name: {"sha256": written.digest_of(name), "size": size} for name, size in sizes.items()}
     ops = {entry.key: {"record": dict(entry.record), "names": [*library.defined[entry.key]]} for entry in entries}
-    features = [*topic.features()] if kind == AOTI else []
+    features = [*processors.features()] if kind == AOTI else []
     level = here.level or here.processor
     return {"form": kind, "torch": here.torch or "", "level": level, "features": features, "files": files, "ops": ops}

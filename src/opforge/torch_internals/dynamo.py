@@ -183,7 +183,7 @@ class Ahead:
             local = self._of._artifacts.signature.bind(*self._self, *arguments, **named)
             local.apply_defaults()
             scope = {"L": local.arguments, "G": self._globals}
-            values = [eval(code, EVALUATED, scope) for code in self._codes]  # noqa: S307 of a signed bundle
+            values = [eval(code, EVALUATED, scope) for code in self._codes]  # noqa: S307 of a signed page
         except Exception:  # of the guarded values: anything
             return False
         if self._pinned is None:

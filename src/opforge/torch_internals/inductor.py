@@ -39,6 +39,7 @@ from opforge.fast_path import library
 from opforge.fast_path.machine import python_tag
 from opforge.foundation import memory, memory_writer, release
 from opforge.foundation.after_import import call_after_import
+from opforge.foundation.fork_lock import ForkLock
 
 TORCH = ("2.10", "2.11", "2.12", "2.13", "2.14", "2.15")
 """The releases of torch whose functions these are."""
@@ -91,7 +92,7 @@ observers: list[Observer] = []
 refusals: list[Callable[[], bool]] = []
 """Functions that return whether nothing may be compiled now."""
 _loaded: dict[tuple[str, str], Any] = {}
-"""The libraries that observers have offered, by key and path: bundles of two signers may have one key."""
+"""The libraries that observers have offered, by key and path: pages of two signers may have one key."""
 _patched: set[str] = set()
 
 
@@ -156,16 +157,7 @@ FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
 _folders: list[str] = []
 """The private folders that are in use; the last one is torch's."""
 _folders_before: dict[str, str | None] = {}
-_folders_lock = threading.Lock()
-
-
-def _replace_lock() -> None:
-    """Replaces the lock in a forked child: the thread that held it is gone."""
-    global _folders_lock
-    _folders_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_replace_lock)
+_folders_lock = ForkLock()
 
 
 @contextmanager
@@ -523,7 +515,7 @@ def _register_function() -> None:
         """One that no cache of torch's takes."""
 
         def populate_cache(self) -> None:
-            """Does nothing: who calls the function takes it from the bundle."""
+            """Does nothing: who calls the function takes it from the page."""
 
         @staticmethod
         def type() -> str:
@@ -548,7 +540,7 @@ def unpacked(content: bytes) -> list[tuple[str, str, bytes]]:
 def packed(artifacts: Iterable[tuple[str, str, bytes]]) -> bytes:
     """Returns artifacts, each with its kind and key, as `torch.compiler.save_cache_artifacts` writes them.
 
-    That function writes all that the process has recorded: it would put other scopes' graphs into a bundle.
+    That function writes all that the process has recorded: it would put other scopes' graphs into a page.
     """
     from torch.compiler import _cache
     from torch.utils._appending_byte_serializer import AppendingByteSerializer

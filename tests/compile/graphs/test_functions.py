@@ -202,17 +202,17 @@ class TestNotStale:
         called(repeated, torch.ones(3), compiled=1)
         kept._destroy()
 
-    def test_a_damaged_bundle_is_not_read(self, machines, monkeypatch, warnings_of_the_cache):
+    def test_a_damaged_page_is_not_read(self, machines, monkeypatch, warnings_of_the_cache):
         own = machines.enter("first")
         called(flat, torch.ones(6), compiled=1)
         again = machines.enter("second", own)
-        (path,) = (again / "v2" / "graphs").glob("*/tree/artifacts")
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(data)
+        for path in (again / "v2" / "jit").glob("*/tree/objects/*"):
+            data = bytearray(path.read_bytes())
+            data[-1] ^= 1
+            path.write_bytes(data)
         monkeypatch.setattr("opforge.torch_internals.dynamo.load", None)
         called(flat, torch.ones(6), compiled=1)
-        assert "it is damaged, or was changed" in warnings_of_the_cache()[0]
+        assert "is damaged, or was changed" in warnings_of_the_cache()[0]
 
 
 class Read:

@@ -8,11 +8,11 @@ import sys
 import traceback
 
 import pytest
-from support.compiled_graphs import bundles
+from support.compiled_graphs import pages
 
 from opforge.cache.current import writable_store
-from opforge.graphs import session, store
-from opforge.torch_internals import inductor
+from opforge.graphs import session
+from opforge.jits import store
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -64,12 +64,12 @@ def test_what_a_killed_process_leaves_is_whole_or_nothing(machines, where, tmp_p
     own = machines.enter("machine")
     while killed(where, tmp_path / "library", number):
         number += 1
-        found = store.find(writable_store(), where, lambda *_: "not made here")
-        assert len(found) <= 1 and len(bundles(own)) == len(found) and not warnings_of_the_cache(), number
+        found = store.find(writable_store(), where, "pickle", lambda _page: "not made here", ())
+        assert len(found) <= 1 and len(pages(own)) == len(found) and not warnings_of_the_cache(), number
         if found:
             whole += 1
-            assert found[0].libraries.keys() == {"okey"} and inductor.packed([]) != found[0].artifacts()
+            assert {name for key in found[0].entries for name in found[0].entry(key)} == {"okey.so", "artifact"}
             own = machines.enter(f"machine{number}")
     assert number > FEWEST and whole, (number, whole)
     scope(where, tmp_path / "library")  # with all that those before have left
-    assert len(bundles(own)) == 1 and not warnings_of_the_cache()
+    assert len(pages(own)) == 1 and not warnings_of_the_cache()

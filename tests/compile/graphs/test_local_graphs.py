@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import pathlib
 import threading
 
 import pytest
 from support import child_processes
-from support.compiled_graphs import area_of, bundles, double, flat, made, tall
+from support.compiled_graphs import double, flat, pages, put, tall
 
 import opforge
+from opforge.cache.current import writable_store
 from opforge.errors import CompiledScopeError, SettingError
 from opforge.fast_path import library
-from opforge.graphs import bundle, session, store
+from opforge.graphs import content, session
+from opforge.jits import page, store
 from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
@@ -47,7 +51,7 @@ class TestFound:
         with opforge.compiled("pair") as graphs:
             run(double)
         assert (graphs.found, graphs.compiled) == (1, ()) and graphs.seconds > 0
-        assert bundles(again) == bundles(own) and repr(graphs) == "<Graphs pair: 1 bundles found, 0 graphs compiled>"
+        assert pages(again) == pages(own) and repr(graphs) == "<Graphs pair: 1 pages found, 0 graphs compiled>"
         (tmp_path / "site").mkdir()
         for name in ("torch", "torchgen"):
             package = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), name)
@@ -76,7 +80,7 @@ class TestRecorded:
         own = machines.enter("idle")
         with opforge.compiled("pair") as graphs:
             pass
-        assert graphs.found == 0 and not bundles(own)
+        assert graphs.found == 0 and not pages(own)
         (warning,) = warnings_of_the_cache()
         assert warning == session.NOTHING % "pair"
 
@@ -93,17 +97,17 @@ class TestRecorded:
             raise ZeroDivisionError
         assert warnings_of_the_cache() == []
 
-    def test_a_new_shape_makes_a_bundle_that_replaces_the_smaller_one(self, machines):
+    def test_a_new_shape_makes_a_page_that_replaces_the_smaller_one(self, machines):
         own = machines.enter("first")
         with opforge.compiled("views"):
             run(flat)
-        before = bundles(own)
+        before = pages(own)
         torch.compiler.reset()
         with opforge.compiled("views") as graphs:
             run(flat)
             run(tall)
         assert [name.partition(" for ")[0].partition(" (")[0] for name in graphs.compiled] == ["tall"]
-        assert len(bundles(own)) == 1 and bundles(own) != before
+        assert len(pages(own)) == 1 and pages(own) != before
 
     def test_two_names_record_each_what_is_compiled_in_them(self, machines):
         own = machines.enter("first")
@@ -111,8 +115,8 @@ class TestRecorded:
             run(flat)
             with opforge.compiled("inner"):
                 run(tall)
-        facts = [bundle.read_record(str(own / "v2" / "graphs" / name))["facts"] for name in bundles(own)]
-        parts = {each["name"]: set(each["parts"]) for each in facts}
+        facts = [page.read_record(str(own / "v2" / "jit" / name))["facts"] for name in pages(own)]
+        parts = {each["label"]: set(each["parts"]) for each in facts}
         assert parts["inner"] < parts["outer"]
 
     def test_scopes_of_one_name_share_their_graphs(self, machines):
@@ -130,23 +134,23 @@ class TestRecorded:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(bundles(own)) == 1 and all(len(each.compiled) == 2 for each in graphs)
+        assert len(pages(own)) == 1 and all(len(each.compiled) == 2 for each in graphs)
 
     def test_graphs_are_kept_after_an_error(self, machines):
         own = machines.enter("first")
         with pytest.raises(ZeroDivisionError), opforge.compiled("views"):
             run(flat)
             raise ZeroDivisionError
-        assert len(bundles(own)) == 1
+        assert len(pages(own)) == 1
 
-    def test_the_number_of_bundles_is_bounded(self, machines, monkeypatch):
+    def test_the_number_of_pages_is_bounded(self, machines, monkeypatch):
         own = machines.enter("first")
-        monkeypatch.setattr(store, "MAX_BUNDLES", 2)
+        monkeypatch.setattr(session, "MOST_PAGES", 2)
         for count in range(2, 6):
             torch.compiler.reset()
             with opforge.compiled("views"):
                 run(flat, count)
-        assert len(bundles(own)) == 2
+        assert len(pages(own)) == 2
 
 
 class TestOps:
@@ -188,24 +192,20 @@ class TestOps:
         with opforge.compiled("views") as graphs:
             torch.compile(function)(torch.ones(6))
         assert len(graphs.compiled) == 1
-        (name, *_) = bundles(own)
-        facts = bundle.read_record(str(own / "v2" / "graphs" / name))["facts"]
-        assert loaded.__entry__.key in facts["ops"]
 
 
 class TestWaiting:
-    def test_one_process_compiles_and_the_others_wait(self, machines, where, tmp_path):
-        own, folder = machines.enter("second"), made(tmp_path / "made", where)
+    def test_one_process_compiles_and_the_others_wait(self, machines, where):
+        machines.enter("second")
         builder, waiter = session.Session(where), session.Session(where)
         builder.begin()
         thread = threading.Thread(target=waiter.begin)
         thread.start()
         thread.join(0.3)
         assert thread.is_alive()  # a second process of the job
-        area_of(own)
-        os.rename(folder, own / "v2" / "graphs" / folder.name)
+        put(where)
         thread.join(30)
-        assert len(waiter.bundles) == 1
+        assert len(waiter.pages) == 1
         builder.end()
         waiter.end()
 
@@ -215,7 +215,7 @@ class TestWaiting:
         builder, waiter = session.Session(where), session.Session(where)
         builder.begin()
         waiter.begin()
-        assert waiter.bundles == [] and waiter.recording is not None
+        assert waiter.pages == [] and waiter.recording is not None
         (warning,) = warnings_of_the_cache()
         assert warning.startswith("the compiled graphs of pair: waited 0.2 s for process")
         assert warning.endswith("They are compiled here too.")
@@ -230,7 +230,7 @@ class TestWaiting:
         thread.start()
         builder.end()
         thread.join(30)
-        assert not thread.is_alive() and waiter.bundles == []
+        assert not thread.is_alive() and waiter.pages == []
         waiter.end()
 
 
@@ -238,10 +238,9 @@ class TestRefused:
     """One line, then a compile: what is missing here is only looked for, as the compile is the same everywhere."""
 
     @pytest.fixture(autouse=True)
-    def own(self, machines, where, tmp_path):
-        own, folder = machines.enter("second"), made(tmp_path / "made", where)
-        area_of(own)
-        self.folder = folder.rename(own / "v2" / "graphs" / folder.name)
+    def own(self, machines, where):
+        machines.enter("second")
+        self.folder = put(where)
 
     def test_what_is_not_changed_is_found(self, warnings_of_the_cache):
         """What the tests below change is all that is wrong."""
@@ -254,84 +253,112 @@ class TestRefused:
             pass
         assert graphs.found == 0 and not self.folder.exists()
         (warning,) = warnings_of_the_cache()
-        before, _, reason = warning.partition(" are not used: ")
-        assert before == f"pair: the compiled graphs in {self.folder}"
+        before, _, reason = warning.partition(" is not used: ")
+        assert before == f"inductor/pair: what is in {self.folder}"
         assert reason.endswith(". What is needed is compiled.")
         return reason.removesuffix(". What is needed is compiled.")
 
-    def test_a_flipped_bit(self, warnings_of_the_cache):
-        (library,) = (self.folder / "tree" / "libraries").iterdir()
-        data = bytearray(library.read_bytes())
-        data[-1] ^= 1
-        library.write_bytes(data)
-        expected = "its files are not those that its digest names: it is damaged, or was changed"
-        assert self.refused(warnings_of_the_cache) == expected
+    def object(self, name):
+        """Returns the file of the page that an entry has under this name."""
+        index = json.loads((self.folder / "tree" / "index.json").read_bytes())
+        (found,) = [files[name][0] for files in index.values() if name in files]
+        return self.folder / "tree" / "objects" / found
 
-    def test_a_file_more(self, warnings_of_the_cache):
-        (self.folder / "tree" / "libraries" / "more.so").write_bytes(b"")
-        assert self.refused(warnings_of_the_cache).startswith("its files are not those that its digest names")
+    def test_a_flipped_bit_of_an_artifact(self, warnings_of_the_cache):
+        flip(self.object("artifact"))
+        assert self.refused(warnings_of_the_cache).endswith(" is damaged, or was changed")
+
+    def test_a_flipped_bit_of_a_library_which_is_noticed_when_it_is_needed(self, where, warnings_of_the_cache):
+        flip(self.object("okey.so"))
+        begun = session.Session(where)
+        begun.begin()
+        assert begun.recording.library_path("okey") == "" and not self.folder.exists()
+        begun.end()
+        (warning,) = warnings_of_the_cache()
+        assert "okey.so of library/okey is damaged, or was changed. What is needed is compiled." in warning
+
+    def test_a_flipped_bit_of_its_list(self, warnings_of_the_cache):
+        flip(self.folder / "tree" / "index.json", 2)
+        assert self.refused(warnings_of_the_cache).startswith("its list is not the one that its digest names")
 
     def test_a_file_less(self, warnings_of_the_cache):
-        (self.folder / "tree" / "artifacts").unlink()
+        self.object("artifact").unlink()
         assert self.refused(warnings_of_the_cache) == "one of its files is missing"
 
     def test_a_file_that_others_can_write(self, warnings_of_the_cache):
-        (self.folder / "tree" / "artifacts").chmod(0o666)
-        assert self.refused(warnings_of_the_cache) == "others can write artifacts"
+        self.object("artifact").chmod(0o666)
+        assert self.refused(warnings_of_the_cache).startswith("others can write objects/")
 
     def test_a_link(self, warnings_of_the_cache, tmp_path):
-        artifacts = self.folder / "tree" / "artifacts"
-        artifacts.rename(tmp_path / "artifacts")
-        artifacts.symlink_to(tmp_path / "artifacts")
+        artifact = self.object("artifact")
+        artifact.rename(tmp_path / "artifact")
+        artifact.symlink_to(tmp_path / "artifact")
         assert self.refused(warnings_of_the_cache).startswith("it cannot be read (Too many levels of symbolic links")
 
-    def test_more_than_its_bound(self, warnings_of_the_cache, monkeypatch):
-        monkeypatch.setattr(bundle, "MAX_BYTES", 10)
-        assert self.refused(warnings_of_the_cache) == "it has more than 10 bytes"
-
     def test_a_record_of_another_format(self, warnings_of_the_cache):
-        (self.folder / "bundle.json").write_bytes(b'{"format":2}')
+        (self.folder / "page.json").write_bytes(b'{"format":2}')
         reason = self.refused(warnings_of_the_cache)
-        assert reason.startswith("its bundle.json cannot be used: ") and "'format' is 2" in reason
+        assert reason.startswith("its page.json cannot be used: ") and "'format' is 2" in reason
 
     def test_a_record_of_another_torch(self, warnings_of_the_cache, where):
-        record = bundle.read_record(str(self.folder))
-        bundle.write_record(str(self.folder), record["tree"], {**record["facts"], "torch": "2.12.0"})
-        expected = f"it is for another torch: '2.12.0', expected {where.torch!r}"
-        assert self.refused(warnings_of_the_cache) == expected
+        record = page.read_record(str(self.folder))
+        other = {**record["facts"], "fingerprint": {**where.fingerprint, "torch": "2.12.0"}}
+        page.write_record(str(self.folder), record["tree"], other)
+        assert self.refused(warnings_of_the_cache) == "it is of another topic"
 
-    def test_artifacts_that_torch_cannot_read(self, machines, where, warnings_of_the_cache, monkeypatch):
-        digest = bundle.digest_of_hashes({"artifacts": bundle.hashlib.sha256(b"nonsense").hexdigest()})
-        (self.folder / "tree" / "artifacts").write_bytes(b"nonsense")
-        for each in (self.folder / "tree" / "libraries").iterdir():
-            each.unlink()
-        bundle.write_record(str(self.folder), digest, bundle.read_record(str(self.folder))["facts"])
-        self.folder = self.folder.rename(self.folder.with_name(bundle.name_of(where, digest)))
-        monkeypatch.setattr(logging.getLogger("torch.compiler._cache"), "disabled", True)
-        with opforge.compiled("pair") as graphs:
-            pass
-        assert graphs.found == 0
-        assert "are not used: torch cannot read its artifacts." in warnings_of_the_cache()[0]
+    def test_files_that_no_graph_has(self, warnings_of_the_cache, where):
+        self.folder.rename(self.folder.with_name("gone"))
+        entry = {"inductor/0": {"more.py": b""}}
+        facts = {"holds": content.HOLDS, "features": [], "made": 1}
+        self.folder = pathlib.Path(store.write(writable_store(), where, entry, facts))
+        assert self.refused(warnings_of_the_cache) == "'more.py' is no file that inductor carries"
 
 
-def test_a_bundle_of_a_better_processor_stays_and_is_not_used(machines, where, tmp_path, warnings_of_the_cache):
-    own, folder = machines.enter("second"), made(tmp_path / "made", where, features=["avx4096"])
-    area_of(own)
-    folder.rename(own / "v2" / "graphs" / folder.name)
+def flip(path, at=-1):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_artifacts_that_torch_cannot_read(machines, where, warnings_of_the_cache, monkeypatch):
+    machines.enter("second")
+    monkeypatch.setattr(content, "of_artifact", lambda artifact: {"artifact": b"nonsense"})
+    put(where)
+    monkeypatch.setattr(logging.getLogger("torch.compiler._cache"), "disabled", True)
     with opforge.compiled("pair") as graphs:
         pass
-    assert graphs.found == 0 and bundles(own) == [folder.name] and not warnings_of_the_cache()
+    assert graphs.found == 0
+    assert "is not used: torch cannot read its artifacts." in warnings_of_the_cache()[0]
+
+
+def test_a_page_of_a_better_processor_stays_and_is_not_used(machines, where, warnings_of_the_cache):
+    own = machines.enter("second")
+    folder = put(where, features=["avx4096"])
+    with opforge.compiled("pair") as graphs:
+        pass
+    assert graphs.found == 0 and pages(own) == [folder.name] and not warnings_of_the_cache()
 
 
 def test_graphs_that_are_too_large_are_not_kept(machines, monkeypatch, warnings_of_the_cache):
     own = machines.enter("first")
-    monkeypatch.setattr(bundle, "MAX_BYTES", 10)
+    monkeypatch.setattr(page, "MAX_ENTRY_BYTES", 10)
     with opforge.compiled("views"):
         run(flat)
-    assert not bundles(own)
-    (warning,) = warnings_of_the_cache()
-    assert warning.startswith("views: compiled graphs were not kept: they have ")
-    assert warning.endswith(" bytes, and a bundle has at most 10")
+    assert not pages(own)
+    assert all("views: inductor/" in text or "views: aot_autograd/" in text for text in warnings_of_the_cache())
+    assert warnings_of_the_cache()[0].endswith(" bytes in 1 files, and an entry has at most 10 in 256")
+
+
+def test_what_is_too_large_for_a_page_is_kept_in_two(machines, monkeypatch):
+    own = machines.enter("first")
+    monkeypatch.setattr(page, "MAX_ENTRIES", 1)
+    with opforge.compiled("views"):
+        run(flat)
+    assert len(pages(own)) == 2
+    machines.enter("second", own)
+    with opforge.compiled("views") as graphs:
+        run(flat)
+    assert (graphs.found, graphs.compiled) == (2, ())
 
 
 def test_another_torch_is_said_once_and_nothing_is_kept(machines, monkeypatch, warnings_of_the_cache):
@@ -339,7 +366,7 @@ def test_another_torch_is_said_once_and_nothing_is_kept(machines, monkeypatch, w
     monkeypatch.setattr(inductor, "TORCH", ("2.99",))
     with opforge.compiled("views") as graphs:
         run(flat)
-    assert not bundles(own) and graphs.problem.endswith(" or another that has passed `opforge check compiled`")
+    assert not pages(own) and graphs.problem.endswith(" or another that has passed `opforge check compiled`")
     (warning,) = warnings_of_the_cache()
     assert warning.startswith("views: compiled graphs are neither found nor kept: torch 2.")
 
@@ -360,7 +387,7 @@ def test_a_name_that_is_none(name):
         pass
 
 
-def test_entering_without_a_bundle_imports_neither_torch_nor_remotes():
+def test_entering_without_a_page_imports_neither_torch_nor_remotes():
     code = (
         "import sys, opforge\n"
         "with opforge.compiled('x'): pass\n"

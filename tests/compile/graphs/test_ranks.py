@@ -6,7 +6,7 @@ import stat
 
 import pytest
 from support import child_processes
-from support.compiled_graphs import bundles
+from support.compiled_graphs import pages
 
 pytest.importorskip("torch")
 pytestmark = [
@@ -52,7 +52,7 @@ def job(tmp_path):
             out, err = process.communicate(timeout=900)
             assert process.returncode == 0, err
             printed.append(tuple(map(int, out.split())))
-        assert len(bundles(tmp_path / name / "store")) == 1
+        assert len(pages(tmp_path / name / "store")) == 1
         return sorted(printed), len(log.read_text().splitlines())
 
     return run

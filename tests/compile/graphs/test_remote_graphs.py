@@ -7,12 +7,14 @@ import os
 import pickle
 
 import pytest
-from support.compiled_graphs import bundles, facts, flat, made
+from support.compiled_graphs import flat, pages
+from support.compiled_graphs import put as keep
 from support.remote.nodes import Nodes
 
 import opforge
-from opforge.graphs import bundle, remote
-from opforge.graphs.statements import COMPILED
+from opforge.cache import current
+from opforge.jits import page, remote
+from opforge.jits.kind import JIT
 from opforge.remote import (
     blobs,
     claims,
@@ -23,22 +25,23 @@ from opforge.remote import (
     remembered_answers,
     remotes,
     statements,
+    take,
     topics,
     withdrawals,
 )
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
-from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
+GRAPH = "aot_autograd", "a1", b""
 
 
 @pytest.fixture
 def nodes(tmp_path, monkeypatch):
     """A remote, and a key that may sign graphs named `pair`."""
     made = Nodes(tmp_path / "nodes", monkeypatch)
-    made.trust(made.public, scopes=("compiled:pa*",))
+    made.trust(made.public, scopes=("jit:inductor/pa*",))
     return made
 
 
@@ -50,9 +53,13 @@ def run_step():
 
 
 def put(nodes, folder, where, signer="ci", **changes):
-    """Publishes a bundle that no graph needs."""
-    path = made(folder / f"made{changes.get('made', 1)}", where, **changes)
-    publish.push(nodes.store, remotes.parse(nodes.url), COMPILED, COMPILED.at(str(path)), keys.signer(signer))
+    """Publishes a page that no graph needs, of a machine of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPFORGE_CACHE_DIR", str(folder / f"maker{changes.get('made', 1)}"))
+        current.reset()
+        path = keep(where, **changes)
+    current.reset()
+    publish.push(nodes.store, remotes.parse(nodes.url), JIT, JIT.at(str(path)), keys.signer(signer))
 
 
 class TestPublished:
@@ -66,13 +73,13 @@ class TestPublished:
         own = machines.enter("first")
         assert len(run_step().compiled) == 1
         (item,) = maintenance.items(nodes.store)
-        assert (item.kind, item.name, item.signers, item.problem) == ("compiled", "pair", ("ci",), "")
-        assert item.label == bundles(own)[0].partition(".")[2] and item.target == f"{where.device}, torch {where.torch}"
+        assert (item.kind, item.name, item.signers, item.problem) == ("jit", "inductor/pair", ("ci",), "")
+        assert item.label == pages(own)[0].partition(".")[2] and f"torch {where.fingerprint['torch']}" in item.target
         assert not [each.problem for each in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if each.problem]
         assert not list(nodes.store.list("v1/claims/"))
         second = machines.enter("second")
         graphs = run_step()
-        assert (graphs.found, graphs.compiled) == (1, ()) and bundles(second) == bundles(own)
+        assert (graphs.found, graphs.compiled) == (1, ()) and pages(second) == pages(own)
         monkeypatch.setenv("OPFORGE_REMOTES", "file:///missing/folder")
         machines.enter("third", second)
         assert run_step().compiled == ()
@@ -89,7 +96,7 @@ class TestPublished:
         monkeypatch.setattr(remote, "push", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         run_step()
         (warning,) = warnings_of_the_cache()
-        assert warning.startswith(f"pair: its compiled graphs were not published to {nodes.url}: ")
+        assert warning.startswith(f"inductor/pair: what was compiled was not published to {nodes.url}: ")
         assert "No space left on device" in warning
 
 
@@ -113,25 +120,25 @@ class TestRefused:
     def test_of_a_key_that_is_not_trusted(self, nodes, tmp_path, where, warnings_of_the_cache):
         keys.create("other")
         put(nodes, tmp_path, where, signer="other")
-        assert self.entered() == 0 and not bundles(self.own)
+        assert self.entered() == 0 and not pages(self.own)
         (warning,) = warnings_of_the_cache()
         assert "is rejected: the key other is not in the trust file" in warning
 
     def test_of_a_key_for_other_names(self, nodes, tmp_path, where, warnings_of_the_cache):
-        nodes.trust(nodes.public, scopes=("op:*", "compiled:other"))
+        nodes.trust(nodes.public, scopes=("op:*", "jit:inductor/other"))
         put(nodes, tmp_path, where)
-        assert self.entered() == 0 and not bundles(self.own)
+        assert self.entered() == 0 and not pages(self.own)
         (warning,) = warnings_of_the_cache()
-        assert "no key that signed it may sign compiled:pair: ci may sign op:*, compiled:other" in warning
+        assert "no key that signed it may sign jit:inductor/pair: ci may sign op:*, jit:inductor/other" in warning
 
     def test_of_a_remote_that_needs_no_signature(self, nodes, tmp_path, where, monkeypatch):
         put(nodes, tmp_path, where)
         monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?unsigned=1")
-        assert self.entered() == 0 and not bundles(self.own)
+        assert self.entered() == 0 and not pages(self.own)
 
     def test_for_another_processor(self, nodes, tmp_path, where):
         put(nodes, tmp_path, where, features=["avx4096"])
-        assert self.entered() == 0 and not bundles(self.own)
+        assert self.entered() == 0 and not pages(self.own)
 
     def test_of_another_blob(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)
@@ -140,24 +147,23 @@ class TestRefused:
         data[-1] ^= 1
         blob.chmod(0o600)
         blob.write_bytes(data)
-        assert self.entered() == 0 and not bundles(self.own)
+        assert self.entered() == 0 and not pages(self.own)
         assert "the blob's digest differs from that in its statement" in warnings_of_the_cache()[0]
 
-    def test_facts_of_another_topic(self, nodes, where):
-        other = facts(where._replace(torch="2.12.0"))
+    def test_facts_of_another_topic(self, where):
+        other = where._replace(fingerprint={**where.fingerprint, "torch": "2.12.0"})
+        facts = {**other._asdict(), "holds": "pickle", "features": [], "parts": ["0" * 24], "made": 1}
         tree = blobs.Tree("0" * 64, blobs.Blob("0" * 64, 1, 1))
-        stated = statements.Statement(COMPILED.name, str(where), (tree,), other)
-        with pytest.raises(
-            statements.UnreadableStatement, match=r"its topic is 'pair/[0-9a-f]+', and its facts are of"
-        ):
-            COMPILED.parse(stated.data())
+        stated = statements.Statement(JIT.name, str(where), (tree,), facts)
+        with pytest.raises(statements.UnreadableStatement, match=r"its topic is 'inductor/pair/[0-9a-f]+', and its"):
+            JIT.parse(stated.data())
 
     def test_one_that_its_signer_withdraws(self, nodes, tmp_path, where, warnings_of_the_cache, machines):
         put(nodes, tmp_path, where)
         (item,) = maintenance.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         signer = keys.signer("ci")
-        withdrawals.publish(nodes.store, signer, "ci", {f"compiled:pair@{item.label}": said})
+        withdrawals.publish(nodes.store, signer, "ci", {f"jit:inductor/pair@{item.label}": said})
         assert self.entered() == 0
         assert "the key ci has withdrawn it: it is wrong" in warnings_of_the_cache()[0]
 
@@ -170,11 +176,11 @@ class TestRefused:
         assert self.entered() == 1
         (item,) = maintenance.items(nodes.store)
         said = withdrawals.Withdrawal(stops, "it is wrong")
-        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"compiled:pair@{item.label}": said})
+        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:inductor/pair@{item.label}": said})
         assert self.entered() == 1  # the list was read just now
         monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         is_used = stops == withdrawals.CHOOSING
-        assert self.entered() == is_used and bool(bundles(self.own)) == is_used
+        assert self.entered() == is_used and bool(pages(self.own)) == is_used
         expected = "was withdrawn by the key ci and is not used: it is wrong"
         assert any(expected in text for text in warnings_of_the_cache()) != is_used
 
@@ -182,17 +188,17 @@ class TestRefused:
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
     ):
         public, lab = keys.create("lab"), keys.signer("lab")
-        trusted = tuple(trust.TrustedKey(one, ("compiled:pa*",)) for one in (nodes.public, public))
+        trusted = tuple(trust.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
         trust.write(trust.read()._replace(keys=trusted))
         withdrawals.publish(nodes.store, keys.signer("ci"), "ci")
         put(nodes, tmp_path, where, signer="lab")
         assert self.entered() == 1
         (item,) = maintenance.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
-        withdrawals.publish(nodes.store, lab, "lab", {f"compiled:pair@{item.label}": said})
+        withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{item.label}": said})
         (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
         monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
-        assert self.entered() == 0 and not bundles(self.own)
+        assert self.entered() == 0 and not pages(self.own)
         texts = warnings_of_the_cache()
         assert f"what {nodes.url} may have withdrawn is not known: reading v1/withdrawals/ci.json" in texts[0]
         assert any("was withdrawn by the key lab and is not used: it is wrong" in text for text in texts)
@@ -206,19 +212,22 @@ class TestRefused:
         monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/missing")
         assert self.entered() == 1
-        assert f"pair: what file://{tmp_path}/missing may have withdrawn is not known" in warnings_of_the_cache()[0]
+        assert (
+            f"inductor/pair: what file://{tmp_path}/missing may have withdrawn is not known"
+            in warnings_of_the_cache()[0]
+        )
 
     def test_one_that_was_fetched_and_whose_key_is_revoked(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)
         assert self.entered() == 1
-        nodes.trust(nodes.public, scopes=("compiled:pa*",), revoked="2020-01-01")
+        nodes.trust(nodes.public, scopes=("jit:inductor/pa*",), revoked="2020-01-01")
         assert self.entered() == 0
-        assert "are not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
+        assert "is not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
         nodes.trust_file().write_text("{")
         assert self.entered() == 0
-        assert any(f"are not used: {kept.REFUSED}." in text for text in warnings_of_the_cache())
+        assert any(f"is not used: {kept.REFUSED}." in text for text in warnings_of_the_cache())
         nodes.trust_file().unlink()
-        nodes.trust(nodes.public, scopes=("compiled:pa*",))
+        nodes.trust(nodes.public, scopes=("jit:inductor/pa*",))
         assert self.entered() == 1
 
     def test_one_that_was_fetched_is_used_from_a_store_that_cannot_be_written(
@@ -226,7 +235,7 @@ class TestRefused:
     ):
         put(nodes, tmp_path, where)
         assert self.entered() == 1
-        nodes.trust(nodes.public, keys.create("lab"), scopes=("compiled:pa*",))
+        nodes.trust(nodes.public, keys.create("lab"), scopes=("jit:inductor/pa*",))
 
         def fails(path, *_content):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
@@ -239,31 +248,31 @@ class TestRefused:
     ):
         """The signature of `ci` was accepted, and counts: it would be removed, and fetched at each start."""
         public, lab = keys.create("lab"), keys.signer("lab")
-        nodes.trust(nodes.public, scopes=("compiled:pa*",))
+        nodes.trust(nodes.public, scopes=("jit:inductor/pa*",))
         put(nodes, tmp_path, where)
-        name = topics.name_of("compiled", str(where))
+        name = topics.name_of("jit", str(where))
         (item,) = topics.read_items(nodes.store, name, nodes.url)
         nodes.store.delete(name)
         both = item._replace(signatures=(*item.signatures, lab(item.data)))
         nodes.store.put_if_absent(name, topics.frame([both]))
         assert self.entered() == 1
-        (folder,) = (self.own / "v2" / "graphs").iterdir()
+        (folder,) = (self.own / "v2" / "jit").iterdir()
         before = folder.stat().st_ino
         (listed,) = maintenance.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
-        withdrawals.publish(nodes.store, lab, "lab", {f"compiled:pair@{listed.label}": said})
-        trusted = tuple(trust.TrustedKey(one, ("compiled:pa*",)) for one in (nodes.public, public))
+        withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{listed.label}": said})
+        trusted = tuple(trust.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
         trust.write(trust.read()._replace(keys=trusted))
         assert self.entered() == 1 and folder.stat().st_ino == before and not warnings_of_the_cache()
 
     def test_one_that_was_fetched_and_changed(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)
         assert self.entered() == 1
-        folder = self.own / "v2" / "graphs" / bundles(self.own)[0]
-        record = bundle.read_record(str(folder))
-        bundle.write_record(str(folder), record["tree"], {**record["facts"], "made": 2})
+        folder = self.own / "v2" / "jit" / pages(self.own)[0]
+        record = page.read_record(str(folder))
+        page.write_record(str(folder), record["tree"], {**record["facts"], "made": 2})
         assert self.entered() == 1  # it is fetched again
-        assert "are not used: bundle.json says other than what was signed." in warnings_of_the_cache()[0]
+        assert "is not used: page.json says other than what was signed." in warnings_of_the_cache()[0]
 
 
 class Evil:
@@ -278,7 +287,7 @@ class Evil:
 
 @pytest.mark.filterwarnings("ignore:unclosed file")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("scopes", [("op:*",), ("compiled:pair",)])
+@pytest.mark.parametrize("scopes", [("op:*",), ("jit:inductor/pair",)])
 def test_a_pickle_runs_only_if_a_trusted_key_signed_it(nodes, machines, tmp_path, where, scopes):
     """The second case shows that the pickle is alive: only the policy keeps it from running in the first one."""
     from torch._inductor.codecache import FxGraphCache
@@ -286,23 +295,22 @@ def test_a_pickle_runs_only_if_a_trusted_key_signed_it(nodes, machines, tmp_path
     machines.enter("second")
     nodes.trust(nodes.public, scopes=scopes)
     path = tmp_path / "created"
-    content = inductor.packed([("inductor", "fkey", pickle.dumps(Evil(str(path))))])
-    put(nodes, tmp_path, where, artifacts=content)
+    put(nodes, tmp_path, where, artifacts=[("inductor", "fkey", pickle.dumps(Evil(str(path))))])
     with opforge.compiled("pair") as graphs:
         for _found in FxGraphCache.iterate_over_candidates(local=True, remote_cache=None, key="fkey"):
             pass  # as torch looks for a graph with this key
-    is_trusted = scopes == ("compiled:pair",)
+    is_trusted = scopes == ("jit:inductor/pair",)
     assert path.exists() == is_trusted
     assert is_trusted or graphs.found == 0
 
 
 def test_they_are_mirrored_and_collected(nodes, tmp_path, where):
-    put(nodes, tmp_path, where, made=1)
-    put(nodes, tmp_path, where, made=2, parts=["0" * 24, "1" * 24])  # has all parts of the first
+    put(nodes, tmp_path, where, artifacts=[GRAPH], made=1)
+    put(nodes, tmp_path, where, artifacts=[GRAPH, ("aot_autograd", "a2", b"")], made=2)  # has all parts of the first
     (tmp_path / "mirror").mkdir()
     target = open_store(f"file://{tmp_path}/mirror")
     (copied,) = mirror.copy(nodes.store, target)
-    assert (copied.kind, copied.topic, copied.statements, copied.problems) == ("compiled", str(where), 1, ())
+    assert (copied.kind, copied.topic, copied.statements, copied.problems) == ("jit", str(where), 1, ())
     assert len(list(maintenance.unused(nodes.store, 4e9))) == 1  # the blob of the first
 
 
@@ -310,10 +318,18 @@ def test_a_topic_keeps_what_other_keys_have_signed_and_a_bounded_number_of_ones_
     keys.create("other")
     put(nodes, tmp_path, where, made=1, signer="other")
     for time in range(2, 12):
-        put(nodes, tmp_path, where, made=time, parts=[f"{time:024x}"])
-    stored = nodes.store.get(topics.name_of("compiled", str(where)), topics.MAX_FRAME_BYTES)
-    times = [COMPILED.parse(item.data).facts["made"] for item in topics.read_frame(stored.data)]
+        put(nodes, tmp_path, where, made=time)
+    stored = nodes.store.get(topics.name_of("jit", str(where)), topics.MAX_FRAME_BYTES)
+    times = [JIT.parse(item.data).facts["made"] for item in topics.read_frame(stored.data)]
     assert sorted(times) == [1, *range(4, 12)]
+
+
+def test_with_a_damaged_trust_file_nothing_is_claimed_and_nobody_is_waited_for(nodes, where, monkeypatch):
+    nodes.trust_file().write_text("{")
+    claimed = []
+    monkeypatch.setattr(take.ConfiguredRemotes, "claim", lambda *words: claimed.append(words))
+    made = remote.Remotes(where, current.writable_store().layout, "pickle")
+    assert not made.fetch(()) and not made.claim(300.0) and claimed == []
 
 
 def test_another_machine_that_compiles_is_waited_for(nodes, machines, tmp_path, where, monkeypatch):
@@ -322,7 +338,7 @@ def test_another_machine_that_compiles_is_waited_for(nodes, machines, tmp_path, 
 
     monkeypatch.setenv("OPFORGE_REMOTES", f"{nodes.url}?push=1")
     machines.enter("second")
-    claim = claims.Claim(nodes.store, claims.name_of("compiled", where))
+    claim = claims.Claim(nodes.store, claims.name_of("jit", str(where)))
     assert claim.take(None)
 
     def end():

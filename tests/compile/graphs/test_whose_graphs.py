@@ -6,14 +6,16 @@ import os
 import threading
 
 import pytest
-from support.compiled_graphs import bundles, flat, made, tall
+from support.compiled_graphs import flat, pages, put, tall
 from support.remote.nodes import Nodes
 
 import opforge
 from opforge.cache.current import writable_store
 from opforge.errors import PublishError
-from opforge.graphs import bundle, recording, store, topic
-from opforge.graphs.statements import COMPILED
+from opforge.graphs import content, recording, topic
+from opforge.jits import page, store
+from opforge.jits.entries import Entries
+from opforge.jits.kind import JIT
 from opforge.remote import maintenance, publish, remotes
 from opforge.remote.signatures import keys
 from opforge.torch_internals import inductor
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.compile
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch):
     """This process plays several machines: none knows what another one has taken."""
-    for name in ("_signed_by_others", "_made_here", "_folders_of_others"):
+    for name in ("_signed_by_others", "_made_here", "_paths_of_others"):
         monkeypatch.setattr(recording, name, set())
     return lambda: [getattr(recording, name).clear() for name in ("_signed_by_others", "_made_here")]
 
@@ -34,7 +36,7 @@ def new_process(monkeypatch):
 def nodes(tmp_path, monkeypatch):
     """A remote, and a key `ci` that may sign graphs named `pair`."""
     made = Nodes(tmp_path / "nodes", monkeypatch)
-    made.trust(made.public, scopes=("compiled:pair",))
+    made.trust(made.public, scopes=("jit:inductor/pair",))
     return made
 
 
@@ -52,8 +54,8 @@ def names(graphs):
 
 
 def fetched(own):
-    folders = [own / "v2" / "graphs" / name for name in bundles(own)]
-    return [path.name for path in folders if bundle.is_fetched(str(path))]
+    folders = [own / "v2" / "jit" / name for name in pages(own)]
+    return [path.name for path in folders if page.is_fetched(str(path))]
 
 
 class TestFetched:
@@ -74,8 +76,8 @@ class TestFetched:
         return own
 
     def test_it_stays_beside_what_was_compiled_here_and_is_not_in_it(self, second, machines, new_process):
-        assert len(bundles(second)) == 2 and len(fetched(second)) == 1
-        parts = {name: set(record_of(second, name)["facts"]["parts"]) for name in bundles(second)}
+        assert len(pages(second)) == 2 and len(fetched(second)) == 1
+        parts = {name: set(record_of(second, name)["facts"]["parts"]) for name in pages(second)}
         (own,) = parts.keys() - {*fetched(second)}
         assert parts[own].isdisjoint(parts[fetched(second)[0]])
         new_process()
@@ -87,25 +89,23 @@ class TestFetched:
         items = {item.signers: item.label for item in maintenance.items(self.nodes.store)}
         assert items.keys() == {("ci",), ("mine",)}
         assert [name.partition(".")[2] for name in fetched(second)] == [items["ci",]]
-        folder = str(second / "v2" / "graphs" / fetched(second)[0])
+        folder = str(second / "v2" / "jit" / fetched(second)[0])
         with pytest.raises(PublishError, match="it came from a remote, and was not made here"):
-            publish.push(
-                self.nodes.store, remotes.parse(self.nodes.url), COMPILED, COMPILED.at(folder), keys.signer("mine")
-            )
+            publish.push(self.nodes.store, remotes.parse(self.nodes.url), JIT, JIT.at(folder), keys.signer("mine"))
 
     def test_it_serves_another_name_while_its_own_scope_is_open_alone(self, second, machines, new_process):
         new_process()
         own = machines.enter("third", second)
         with opforge.compiled("pair"), opforge.compiled("other") as other:
             torch.compile(flat)(torch.ones(6))
-        assert other.compiled == () and {name.partition(".")[0] for name in bundles(own)} == {topic.of("pair").key}
+        assert other.compiled == () and {name.partition(".")[0] for name in pages(own)} == {topic.of("pair").key}
         new_process()
         machines.enter("third")
         run(name="pair")
         assert names(run(flat, name="other")) == ["flat"]
 
     def test_after_a_revocation_nothing_of_it_runs(self, second, machines, new_process, monkeypatch):
-        self.nodes.trust(self.nodes.public, scopes=("compiled:pair",), revoked="2020-01-01")
+        self.nodes.trust(self.nodes.public, scopes=("jit:inductor/pair",), revoked="2020-01-01")
         monkeypatch.delenv("OPFORGE_REMOTES")
         new_process()
         machines.enter("third", second)
@@ -114,7 +114,7 @@ class TestFetched:
 
 
 def record_of(own, name):
-    return bundle.read_record(str(own / "v2" / "graphs" / name))
+    return page.read_record(str(own / "v2" / "jit" / name))
 
 
 class TestFoldersOfTorch:
@@ -125,13 +125,13 @@ class TestFoldersOfTorch:
         assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(inductor_folder) and not inductor_folder.exists()
         torch.compiler.reset()
         assert names(run(flat, name="other")) == ["flat"]  # another name, the same machine
-        assert len(bundles(own)) == 2
+        assert len(pages(own)) == 2
 
     def test_what_torch_has_from_before_is_not_taken(self, machines):
         own = machines.enter("first")
         torch.compile(flat)(torch.ones(6))
         torch.compiler.reset()
-        assert names(run(flat)) == ["flat"] and len(bundles(own)) == 1
+        assert names(run(flat)) == ["flat"] and len(pages(own)) == 1
 
     def test_the_folder_is_private_and_each_scope_has_another(self, machines):
         machines.enter("first")
@@ -159,14 +159,15 @@ class TestFoldersOfTorch:
     def test_artifacts_that_the_program_gives_to_torch_are_not_kept_as_ones_own(self, machines, new_process):
         own = machines.enter("first")
         run(flat)
-        with open(own / "v2" / "graphs" / bundles(own)[0] / "tree" / "artifacts", "rb") as file:
-            artifacts = file.read()
+        folder = str(own / "v2" / "jit" / pages(own)[0])
+        read = page.read(folder, topic.of("pair"), {os.getuid()})
+        artifacts = inductor.packed(content.artifacts_in({key: read.entry(key) for key in read.entries}))
         new_process()
         own = machines.enter("second")
         with opforge.compiled("pair") as graphs:
             torch.compiler.load_cache_artifacts(artifacts)
             torch.compile(flat)(torch.ones(6))
-        assert graphs.compiled == () and not bundles(own)
+        assert graphs.compiled == () and not pages(own)
 
     def test_it_is_removed_when_the_process_ends(self, machines, tmp_path):
         from support import child_processes
@@ -176,34 +177,42 @@ class TestFoldersOfTorch:
         assert folder.startswith(str(tmp_path / "store")) and not os.path.exists(folder)
 
 
-def test_of_two_bundles_with_one_library_that_of_this_machine_is_offered(machines, where, tmp_path):
+@pytest.fixture
+def found(machines, where):
+    """Entries of two pages with one library: one was made here, and the other one was fetched."""
     machines.enter("first")
-    each = [bundle.Bundle(f"/{name}", "", {}, {"key": f"/{name}/key.so"}, name == "b") for name in "ba"]
-    made_here = recording.Recording()
-    made_here.offer(each)
-    assert made_here.library_path("key") == "/a/key.so"
+    own, other = put(where, made=2), put(where, made=1)
+    entries = Entries(where, content.HOLDS, (), content.CARRIES, asks_remotes=False)
+    assert {one.folder for one in entries.pages} == {str(own), str(other)}
+    other.joinpath("signed").write_bytes(b"")
+    return entries
 
 
-def test_a_library_of_a_fetched_bundle_is_used_and_not_kept(machines, tmp_path):
-    of = bundle.Bundle(str(tmp_path / "other"), "", {}, {"key": f"{tmp_path}/other/tree/libraries/key.so"}, True)
-    recording.note_whose(of, [])
+def test_of_two_pages_with_one_library_that_of_this_machine_is_offered_and_kept(found):
     made_here = recording.Recording()
-    made_here.offer([of])
-    made_here.library("key", made_here.library_path("key"))
+    made_here.offer(found, found.pages)
+    path = made_here.library_path("okey")
+    made_here.library("okey", path)
+    assert made_here.keys == {"library/okey"} and made_here.library_path("okey") == path, "it is laid once"
+
+
+def test_a_library_of_a_fetched_page_is_used_and_not_kept(found, tmp_path):
+    (own,) = [one.folder for one in found.pages if not one.is_fetched]
+    del found._pages[own]
+    made_here = recording.Recording()
+    made_here.offer(found, found.pages)
+    made_here.library("okey", made_here.library_path("okey"))
     made_here.library("own", f"{tmp_path}/others/own.so")
-    assert made_here.libraries == {"own": f"{tmp_path}/others/own.so"}
+    assert made_here.keys == {"library/own"}
 
 
-def test_a_fetched_bundle_is_not_needless_because_one_of_this_machine_has_its_parts(machines, where, tmp_path):
-    own = machines.enter("first")
-    among = writable_store()
-    os.makedirs(own / "v2" / "graphs", mode=0o700)
-    folders = []
-    for number, name in enumerate(("own", "fetched", "new")):
-        folder = made(tmp_path / name, where, made=number)
-        folders.append(folder.rename(own / "v2" / "graphs" / folder.name))
+def test_a_fetched_page_is_not_needless_because_one_of_this_machine_has_its_parts(machines, where):
+    machines.enter("first")
+    graphs = [("aot_autograd", "a1", b""), ("aot_autograd", "a2", b"")]
+    folders = [put(where, graphs[:1]), put(where, graphs[1:]), put(where, graphs)]
     (folders[1] / "signed").write_bytes(b"")
-    store.bound(among, where, bundle.read_record(str(folders[2]))["facts"], str(folders[2]))
+    keys_here = [*(content.key_of(*one) for one in graphs), "library/okey"]
+    store.bound(writable_store(), where, [str(folders[2])], keys_here, 4)
     assert [folder.exists() for folder in folders] == [False, True, True]
 
 
@@ -216,7 +225,7 @@ def test_seconds_are_those_of_each_thread_since_the_scope_began(machines):
     assert inductor.PATCHES["torch._dynamo.callback"]
 
 
-def test_an_op_may_be_loaded_while_a_bundle_is_written():
+def test_an_op_may_be_loaded_while_the_loaded_ones_are_listed():
     """`loaded_ops` is read by a thread while others load."""
     from opforge.fast_path import library
 

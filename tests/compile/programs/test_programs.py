@@ -16,7 +16,7 @@ from opforge.builders.declaration import machine
 from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import ProgramError, SignatureError
 from opforge.fast_path import library
-from opforge.graphs import topic
+from opforge.jits import features
 from opforge.programs import form, load, origins, save
 from opforge.programs.archive import Archive
 from opforge.remote.signatures import keys, trust
@@ -353,7 +353,7 @@ class TestAotInductor:
     @pytest.fixture
     def no_features(self, monkeypatch):
         """A machine that does not say which instructions its processor has."""
-        monkeypatch.setattr(topic, "features", lambda: ())
+        monkeypatch.setattr(features, "features", lambda: ())
 
     def test_another_torch_is_refused(self, package, elsewhere):
         elsewhere(torch="2.99")
@@ -373,7 +373,7 @@ class TestAotInductor:
             opforge.load_program(package)
 
     def test_a_processor_with_less_is_refused(self, package, monkeypatch):
-        monkeypatch.setattr(topic, "features", lambda: ("sse2",))
+        monkeypatch.setattr(features, "features", lambda: ("sse2",))
         with pytest.raises(
             ProgramError, match=r"the processor lacks .* and more\. Compile it on a machine such as this"
         ):

@@ -12,7 +12,7 @@ from typing import Any
 
 from click.testing import CliRunner
 from support import sample_ops, tuned_ops
-from support.compiled_graphs import Machines, area_of, made
+from support.compiled_graphs import Machines, area_of, put
 from support.jits import pages
 from support.kernels.registries import Registry
 from support.tuned_ops import FLOAT32
@@ -50,6 +50,8 @@ class Artifact(ABC):
     """Something of a kind that one machine publishes, and others use."""
 
     kind: str
+    name = ""
+    """What tests call it; empty for its kind."""
     has_blobs = True
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
@@ -198,9 +200,9 @@ class Jit(Artifact):
 
 
 class Compiled(Artifact):
-    """A bundle of compiled graphs that holds no graph; the newer one has other parts."""
+    """A page of torch.compile that holds no graph, as `opforge.compiled` uses it; the newer one has other parts."""
 
-    kind = "compiled"
+    kind, name = "jit", "compiled"
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
         super().__init__(nodes, folder, monkeypatch)
@@ -215,29 +217,27 @@ class Compiled(Artifact):
         self.patch.setenv("XDG_STATE_HOME", str(self.nodes.folder / f"{name}-state"))
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
-        from opforge.graphs.statements import COMPILED
-
-        number = 1 if which == OLDER else 2
-        place = self.folder / which
-        if not place.exists():
-            path = made(place, self.where, made=number, parts=[f"{number:024x}"])
+        if which not in self._digests.values():
+            self.machines.enter(which)
+            path = put(self.where, made=1 if which == OLDER else 2)
             self._digests[path.name] = which
-        (path,) = (one for one in place.iterdir() if one.name in self._digests)
-        publish.push(self.nodes.store, self.remote, COMPILED, COMPILED.at(str(path)), keys.signer(key))
+            shutil.copytree(path, self.folder / path.name)
+        (name,) = (name for name, made in self._digests.items() if made == which)
+        publish.push(self.nodes.store, self.remote, JIT, JIT.at(str(self.folder / name)), keys.signer(key))
 
     def enter_builder(self) -> None:
         self.enter("builder")
         area = area_of(self.machines.folder / "builder" / "store")
-        for name, which in self._digests.items():
-            shutil.copytree(self.folder / which / name, area / name)
+        for name in self._digests:
+            shutil.copytree(self.folder / name, area / name)
 
     def use(self) -> str:
         import opforge
-        from opforge.graphs import store
+        from opforge.jits import page
 
         with opforge.compiled("pair") as graphs:
             pass
-        names = [os.path.basename(path) for path in store.folders(current_store().layout, self.where)]
+        names = [os.path.basename(path) for path in page.folders(current_store().layout, f"{self.where.key}.")]
         used = {self._digests[name] for name in names} if graphs.found else set()
         return NEWER if NEWER in used else OLDER if used else ""
 

@@ -11,7 +11,7 @@ from support import compiled_graphs
 
 from opforge.cache import current
 from opforge.cli import kinds, ls, removing
-from opforge.graphs import bundle, topic
+from opforge.jits import page, store
 
 
 def listed(*words):
@@ -20,35 +20,36 @@ def listed(*words):
 
 @pytest.fixture
 def graphs(monkeypatch, tmp_path):
-    """A store with the bundle of graphs `pair`, and one that is damaged."""
+    """A store with a page of the compiled graphs `pair`, and one that is damaged."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
     current.reset()
-    where = topic.Topic("pair", "2.13.0", "", "cp311", "x86-64-v3", "cpu", "")
+    where = page.Topic("inductor", "pair", {"device": "cpu", "torch": "2.13.0"})
+    facts = {"holds": "pickle", "features": [], "made": 1}
+    store.write(current.writable_store(), where, {"inductor/0": {"artifact": b"artifact"}}, facts)
     area = compiled_graphs.area_of(tmp_path / "store")
-    made = tmp_path / "made"
-    made.mkdir()
-    digest = bundle.write(str(made), b"artifacts", {}, compiled_graphs.facts(where))
-    made.rename(area / bundle.name_of(where, digest))
-    (area / f"{where.key}.{'0' * bundle.DIGITS}").mkdir()
+    (area / f"{where.key}.{'0' * page.DIGITS}").mkdir()
     return area
 
 
-@pytest.mark.parametrize("words", [(), ("--kind", "compiled"), ("--kind", "compiled", "pair"), ("compiled:pair",)])
+NAME = "inductor/pair"
+
+
+@pytest.mark.parametrize("words", [(), ("--kind", "jit"), ("--kind", "jit", NAME), (f"jit:{NAME}",)])
 def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
     result = listed(*words)
-    assert result.exit_code == 0 and "COMPILED" in result.output
-    assert "pair" in result.output and "2.13.0" in result.output
-    assert ("bundle.json" in result.output) == ("pair" not in str(words)), "a damaged one has no name"
-    (one,) = [row for row in json.loads(listed(*words, "--json").output)["compiled"] if not row["problem"]]
-    assert (one["name"], one["device"], one["fetched"]) == ("pair", "cpu", False) and one["size"] > 0
+    assert result.exit_code == 0 and "JIT" in result.output
+    assert NAME in result.output and "device cpu, torch 2.13.0" in result.output
+    assert ("page.json" in result.output) == ("pair" not in str(words)), "a damaged one has no name"
+    (one,) = [row for row in json.loads(listed(*words, "--json").output)["jit"] if not row["problem"]]
+    assert (one["name"], one["fingerprint"]["device"], one["fetched"]) == (NAME, "cpu", False) and one["size"] > 0
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (
-            ("--kind", "compiled", "pari"),
-            "there is no compiled:pari here. There are: pair. Did you mean compiled:pair?",
+            ("--kind", "jit", "inductor/pari"),
+            "there is no jit:inductor/pari here. There are: inductor/pair. Did you mean jit:inductor/pair?",
         ),
         (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
         (("--kind", "jit", "toy/norm"), "there is no jit:toy/norm here"),
@@ -57,6 +58,7 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
             ("triton:solver",),
             "nothing of the kind of 'triton:solver' any more: what was triton: is jit:triton/LABEL for",
         ),
+        (("compiled:pair",), "what was compiled: is jit:inductor/NAME."),
         (("--kind", "op", "adam"), "'adam' is neither an op nor a key in the cache"),
     ],
 )
@@ -67,22 +69,24 @@ def test_a_name_of_a_kind_that_is_not_there_is_an_error(graphs, words, text):
 
 def test_a_kind_without_anything_is_an_empty_table_of_that_kind(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path))
-    for kind, heading in (("compiled", "COMPILED"), ("tuned", "TUNED"), ("jit", "JIT"), ("package", "PACKAGE")):
+    for kind, heading in (("tuned", "TUNED"), ("jit", "JIT"), ("package", "PACKAGE")):
         result = listed("--kind", kind)
         assert result.output.startswith(heading) and "empty" not in result.output
     monkeypatch.setattr(ls, "is_terminal", lambda: True)
-    assert listed("--kind", "compiled").output == "there is nothing of the kind compiled on this machine\n"
+    assert listed("--kind", "jit").output == "there is nothing of the kind jit on this machine\n"
 
 
-@pytest.mark.parametrize(("name", "left"), [("compiled:pair", 1), ("compiled:*", 0)])
+@pytest.mark.parametrize(("name", "left"), [("jit:inductor/pair", 1), ("jit:*", 0)])
 def test_what_is_listed_of_compiled_graphs_is_removed_by_its_name(graphs, name, left):
-    number = "1 bundle of compiled graphs" if left else "2 bundles of compiled graphs"
+    number = "1 page of a JIT" if left else "2 pages of a JIT"
     for words, verb in ((["--dry-run"], "would remove"), ([], "removed")):
         result = CliRunner().invoke(removing.rm_command, [name, *words])
         assert f"{verb} 0 entries, {number}, " in result.output, (result.output, result.exception)
     assert len([*graphs.iterdir()]) == left
-    result = CliRunner().invoke(removing.rm_command, ["compiled:pair"])
-    assert result.exit_code == 2 and "there is no compiled:pair here. Nothing of this kind is here." in result.output
+    result = CliRunner().invoke(removing.rm_command, ["jit:inductor/pair"])
+    assert (
+        result.exit_code == 2 and "there is no jit:inductor/pair here. Nothing of this kind is here." in result.output
+    )
 
 
 def test_the_text_about_a_kind_that_names_no_maker_ends_with_its_last_sentence(graphs):

@@ -19,9 +19,8 @@ from opforge.cache import current
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cli import group
 from opforge.errors import CacheDirError, CompileForbiddenError, TrustFileError
-from opforge.graphs import private_folder, topic
 from opforge.jits import entries as entries_module
-from opforge.jits import kind, page, scope, store
+from opforge.jits import features, page, private_folder, scope, store
 from opforge.jits.kind import JIT
 from opforge.jits.page import Topic
 from opforge.remote import statements, topics
@@ -212,10 +211,10 @@ class TestDamage:
 
     def test_host_code_of_another_processor_stays_and_is_not_used(self, own_store, monkeypatch, caplog):
         pages.keep({"key": CODE}, holds="host", features=("avx512f",))
-        monkeypatch.setattr(topic, "features", lambda: ("avx2",))
-        with caplog.at_level(logging.WARNING, "opforge"):
+        monkeypatch.setattr(features, "features", lambda: ("avx2",))
+        with caplog.at_level(logging.INFO, "opforge"):
             assert pages.entries(holds="host").get("key") is None
-        assert "the processor lacks avx512f" in caplog.text and len(stored()) == 1
+        assert "is for another machine: the processor lacks avx512f" in caplog.text and len(stored()) == 1
 
 
 def test_a_store_that_can_only_be_read_is_used_and_what_is_new_is_not_kept(kept, own_store, monkeypatch, caplog):
@@ -388,7 +387,7 @@ def test_a_page_whose_list_names_a_path_outside(own_store):
     with pytest.raises(page.PageError, match="does not stay inside"):
         page.read_index(os.path.join(folder, "tree"), digest)
     os.rename(folder, os.path.join(os.path.dirname(folder), page.name_of(where, digest)))
-    assert pages.entries().get("key") is None and not kind.folders(current.current_store().layout)
+    assert pages.entries().get("key") is None and not page.folders(current.current_store().layout)
 
 
 def test_a_scope_of_the_kind_that_is_gone_names_the_new_one(nodes):

@@ -21,14 +21,14 @@ EVERYTHING = tuple(f"{kind}:*/*" if kind in ("package", "jit") else f"{kind}:*" 
 
 def kinds(but=()):
     """Returns the kinds of artifacts as parameters."""
-    return pytest.mark.parametrize("artifact", [one for one in ARTIFACTS if one.kind not in but], indirect=True,
-                                   ids=lambda one: one.kind)  # fmt: skip
+    chosen = [one for one in ARTIFACTS if (one.name or one.kind) not in but]
+    return pytest.mark.parametrize("artifact", chosen, indirect=True, ids=lambda one: one.name or one.kind)
 
 
 @pytest.fixture
 def artifact(request, nodes, tmp_path, monkeypatch):
     """An artifact that a machine has published, and another machine that has nothing yet."""
-    pytest.importorskip("torch") if request.param.kind == "compiled" else None
+    pytest.importorskip("torch") if request.param.name == "compiled" else None
     nodes.trust(nodes.public, scopes=EVERYTHING)
     made = request.param(nodes, tmp_path / "artifact", monkeypatch)
     made.publish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.graphs import topic
+from opforge.jits import features
 from opforge.remote.judging import MAX_REASONS, counted
 
 
@@ -16,6 +16,6 @@ def test_of_many_faults_the_most_frequent_are_named_and_the_others_counted():
     assert shown.startswith("fault 7 (2 times); ") and shown.endswith("; and 9 other reasons")
 
 
-def test_the_features_of_a_bundle_are_shown_without_control_characters():
-    shown = topic.lacking(["\x1b[2Jevil\r\n", "\x00"])
+def test_the_features_of_a_page_are_shown_without_control_characters():
+    shown = features.lacking(["\x1b[2Jevil\r\n", "\x00"])
     assert "evil" in shown and shown.isprintable()

@@ -94,7 +94,7 @@ class TestKeys:
     def test_what_a_key_may_no_longer_sign_is_said(self, nodes):
         public = str(nodes.public)
         run(keys.group, "trust", public, "--for", "op:*", "--for", "tuned:*", code=0)
-        shown = run(keys.group, "trust", public, "--for", "compiled:encoder", "--for", "op:*", code=0)
+        shown = run(keys.group, "trust", public, "--for", "jit:inductor/encoder", "--for", "op:*", code=0)
         assert "note: this key may no longer sign tuned:*: one command names all, each by --for" in shown
 
     def test_the_name_of_a_key_is_no_path(self, nodes):

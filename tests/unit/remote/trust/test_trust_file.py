@@ -192,7 +192,7 @@ HEAD = '{"format": 1,\n "keys": [\n'
         (HEAD + '{"key": "%s", "for": "op:*"}]}', "line 3: 'keys[0].for' is 'op:*': expected a list of 1"),
         (
             HEAD + '{"key": "%s",\n"for": ["*"]}]}',
-            "line 4: 'keys[0].for[0]' is '*': expected op:NAME, compiled:NAME, program:NAME, tuned:NAME",
+            "line 4: 'keys[0].for[0]' is '*': expected op:NAME, program:NAME, tuned:NAME",
         ),
         (HEAD + '{"key": "%s", "for": ["package:*"]}]}', "line 3: 'keys[0].for[0]' is 'package:*': expected op:NAME"),
         (
