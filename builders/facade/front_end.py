@@ -67,13 +67,13 @@ def refusals(
             if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]) and ".." not in match[2]:
                 (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
                 (empty / match[2]).touch()
-    folders = [part for folder in (*sources.include_folders, empty) for part in ("-I", str(folder))]
-    flags = [*compile_flags("extension", headers, Path(sysconfig.get_path("include")), standard), *folders]
+    flags = compile_flags("extension", headers, Path(sysconfig.get_path("include")), standard)
     found, not_judged = dict[Obstacle, None](), list[str]()
     for unit in sources.units:
         if unit.suffix == ".cu":
             continue
-        output = _output([*compiler, "-w", "-fsyntax-only", *flags, str(unit)])
+        folders = [part for folder in (*sources.folders_of(unit), empty) for part in ("-I", str(folder))]
+        output = _output([*compiler, "-w", "-fsyntax-only", *flags, *folders, str(unit)])
         if output is None:
             not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
             continue

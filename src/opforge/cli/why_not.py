@@ -47,7 +47,10 @@ class Report(NamedTuple):
 
 @click.command("why-not", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("what", nargs=-1, required=True, metavar="PATH|PACKAGE...")
-@click.option("--cpu", is_flag=True, help="Leave out sources in CUDA, and what is compiled only with CUDA.")
+@click.option(
+    "--cpu", is_flag=True,
+    help="Leave out sources in CUDA or with its headers, and what is compiled only with CUDA.",
+)  # fmt: skip
 @click.option(
     "-I", "--include", "folders", multiple=True, type=click.Path(exists=True, file_okay=False), metavar="FOLDER",
     help="A folder of further headers, such as another project's. Repeatable.",
@@ -227,7 +230,8 @@ def _shown(found: Report, root: Path, shown: str) -> Report:
     obstacles = [dataclasses.replace(entry, path=path(entry.path)) for entry in found.obstacles]
     units = tuple(path(unit) for unit in found.sources.units)
     not_judged = [text.replace(f"{root}{os.sep}", f"{root.name}{os.sep}") for text in found.not_judged]
-    sources = dataclasses.replace(found.sources, units=units)
+    left_out = tuple((path(unit), header) for unit, header in found.sources.left_out)
+    sources = dataclasses.replace(found.sources, units=units, left_out=left_out)
     return found._replace(sources=sources, obstacles=obstacles, not_judged=not_judged)
 
 
@@ -260,6 +264,9 @@ def _document(reports: Sequence[Report]) -> dict[str, object]:
             for entry in found.obstacles
         ],
         "not_judged": [text for found in reports for text in found.not_judged],
+        "left_out": [
+            {"path": str(unit), "header": header} for found in reports for unit, header in found.sources.left_out
+        ],
         "write": [
             found.to_write for found in reports if found.to_write and not found.obstacles and not found.not_judged
         ],
@@ -274,6 +281,8 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
             click.echo()
         for text in found.not_judged:
             messages.show("warning", text)
+        for unit, header in found.sources.left_out:
+            messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:
             click.echo(report(found.obstacles))
         if found.of_cuda and not cpu:
