@@ -35,6 +35,12 @@ class Obstacle:
     kind: Kind = dataclasses.field(compare=False)
     reason: str = dataclasses.field(compare=False)
 
+    @property
+    def header(self) -> str | None:
+        """Returns the header of torch's that the line includes, None if it is another construct."""
+        match = INCLUDED.match(self.construct)
+        return match[2] if match else None
+
     def __str__(self) -> str:
         """Returns the obstacle's line in reports."""
         return f"{self.path}:{self.line}: {self.construct}: {self.kind.value}: {self.reason}"

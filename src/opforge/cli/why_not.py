@@ -145,8 +145,12 @@ def _report(
         known = {(found.path, found.line) for found in obstacles}
         scratch = Path(tempfile.mkdtemp(dir=work))
         standard = standard_of(root) if root else STANDARD
-        refused, not_judged = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch, standard)
-        obstacles = sorted([*obstacles, *(found for found in refused if (found.path, found.line) not in known)])
+        said = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch, standard)
+        not_judged = said.not_judged
+        if not not_judged and not any(unit.suffix == ".cu" for unit in sources.units):
+            obstacles = [found for found in obstacles if found.header is None or found.header in said.included]
+        further = (found for found in said.obstacles if (found.path, found.line) not in known)
+        obstacles = sorted([*obstacles, *further])
     of_cuda = 0
     if not cpu and obstacles:
         without = obstacles_of(find_sources(every, folders, root, without_cuda=True))
