@@ -773,10 +773,14 @@ struct Convert<pybind11::bytes> {
     static Ref cast(const pybind11::bytes& value) { return value.ref(); }
     static std::string name(bool) { return "bytes"; }
 };
-// Converts an object of one of Python's own types as it is, and no other object to it.
+// Converts an object of one of Python's own types as it is, and an integer where a float is expected.
 template <class T>
 struct ConvertValueObject {
-    static bool load(PyObject* o, bool, T& value) {
+    static bool load(PyObject* o, bool convert, T& value) {
+        if (double real = 0; is_float && convert && is(o, LongFlag) && Convert<double>::load(o, true, real)) {
+            value = T(Convert<double>::cast(real));
+            return true;
+        }
         if (!is_of(o)) {
             return false;
         }
