@@ -98,6 +98,7 @@ observe: $(call EXTRA,test-all)
 # Public projects, and each of the facade's operators, on the facade and on torch's own headers: all must compute the same.
 projects: $(call EXTRA,test)
 	$(BIN)/python tests/facade projects
+	$(BIN)/python tests/facade rows
 
 facade: $(call EXTRA,test)
 	$(BIN)/python tests/facade differential

@@ -10,6 +10,7 @@ import subprocess
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from .flags import STANDARD, compile_flags, link_torch_headers
 from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, PYTHON_TYPES, Kind, Obstacle, Sources, covered
@@ -30,6 +31,8 @@ NAMED = re.compile(
     r"|^use of undeclared \w+ '(\w+)'"
 )
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
+OPENED = re.compile(r"\.+ (.+)$")
+"""A line of -H."""
 NAME_FOLDER = ": its folder is named by -I FOLDER"
 STANDARDS = re.compile(
     r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']"
@@ -41,9 +44,20 @@ TIMEOUT = 600
 """Seconds for one source. A facade source takes one to ten."""
 
 
+class Refusals(NamedTuple):
+    """What a compiler's front end says of sources."""
+
+    obstacles: list[Obstacle]
+    """A line for each thing of torch's that the facade does not have."""
+    not_judged: list[str]
+    """A text for each source that could not be judged, because a header of another project was not found."""
+    included: frozenset[str]
+    """The headers that are not covered and that a source includes: the others are in parts that are not compiled."""
+
+
 def refusals(
     compiler: Sequence[str], sources: Sources, torch_include: Path, work: Path, standard: str = STANDARD
-) -> tuple[list[Obstacle], list[str]]:
+) -> Refusals:
     """Compiles the C++ sources without making code, and returns what is refused.
 
     Args:
@@ -52,10 +66,6 @@ def refusals(
         torch_include: torch's include folder.
         work: An empty folder for what the compiler needs.
         standard: The standard of C++.
-
-    Returns:
-        A line for each thing of torch's that the facade does not have, and a text for each source that could not be
-        judged, because a header of another project was not found.
 
     Raises:
         FileNotFoundError: torch's headers are not there.
@@ -67,29 +77,31 @@ def refusals(
             if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]) and ".." not in match[2]:
                 (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
                 (empty / match[2]).touch()
-    folders = [part for folder in (*sources.include_folders, empty) for part in ("-I", str(folder))]
-    flags = [*compile_flags("extension", headers, Path(sysconfig.get_path("include")), standard), *folders]
-    found, not_judged = dict[Obstacle, None](), list[str]()
+    flags = compile_flags("extension", headers, Path(sysconfig.get_path("include")), standard)
+    found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
         if unit.suffix == ".cu":
             continue
-        output = _output([*compiler, "-w", "-fsyntax-only", *flags, str(unit)])
+        folders = [part for folder in (*sources.folders_of(unit), empty) for part in ("-I", str(folder))]
+        output = _output([*compiler, "-w", "-H", "-fsyntax-only", *flags, *folders, str(unit)])
         if output is None:
             not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
             continue
-        missing = [match for match in map(MISSING.search, output.splitlines()) if match]
+        text, opened = output
+        included.update(os.path.relpath(name, empty) for name in opened if Path(name).is_relative_to(empty))
+        missing = [match for match in map(MISSING.search, text.splitlines()) if match]
         for match in missing:
             not_judged.append(f"{unit}: {match['name'] or match['other']} is not found{NAME_FOLDER}")
         if missing:
             continue
-        refused = dict.fromkeys(_in_output(output, sources.files))
-        if output and not refused:  # it was killed, or fails in a way of its own
-            lines = output.strip().splitlines()
+        refused = dict.fromkeys(_in_output(text, sources.files))
+        if text and not refused:  # it was killed, or fails in a way of its own
+            lines = text.splitlines()
             not_judged.append(
                 f"{unit}: the compiler fails: {next((line for line in lines if 'error' in line), lines[0])}"
             )
         found.update(refused)
-    return sorted(found), list(dict.fromkeys(not_judged))
+    return Refusals(sorted(found), list(dict.fromkeys(not_judged)), frozenset(included))
 
 
 def standard_of(root: Path) -> str:
@@ -110,8 +122,8 @@ def standard_of(root: Path) -> str:
     return asked[newest]
 
 
-def _output(command: Sequence[str]) -> str | None:
-    """Returns what a compiler says, which is empty if it does not fail; None if it does not end."""
+def _output(command: Sequence[str]) -> tuple[str, set[str]] | None:
+    """Returns what a compiler says, empty if it does not fail, and the headers it opens; None if it does not end."""
     try:
         ended = subprocess.run(
             command,
@@ -125,7 +137,10 @@ def _output(command: Sequence[str]) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    return ended.stderr.strip() or f"error: it ended with {ended.returncode}" if ended.returncode else ""
+    lines = ended.stderr.splitlines()
+    opened = {match[1] for match in map(OPENED.match, lines) if match}
+    said = "\n".join(line for line in lines if not OPENED.match(line)).strip()
+    return (said or f"error: it ended with {ended.returncode}") if ended.returncode else "", opened
 
 
 def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:

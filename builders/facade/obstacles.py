@@ -8,6 +8,7 @@ import bisect
 import dataclasses
 import enum
 import functools
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,12 @@ class Obstacle:
     construct: str
     kind: Kind = dataclasses.field(compare=False)
     reason: str = dataclasses.field(compare=False)
+
+    @property
+    def header(self) -> str | None:
+        """Returns the header of torch's that the line includes, None if it is another construct."""
+        match = INCLUDED.match(self.construct)
+        return match[2] if match else None
 
     def __str__(self) -> str:
         """Returns the obstacle's line in reports."""
@@ -125,7 +132,7 @@ RULES = (
         "the facade's classes have constructors, methods, properties and one base",
     ),
     Rule(
-        r"\bpy::(?:dict|list|tuple|str|function|array\w*|buffer|iterable|iterator|args|kwargs|type|capsule|set"
+        r"\bpy::(?:dict|list|tuple|function|array\w*|buffer|iterable|iterator|args|kwargs|type|capsule|set"
         r"|exec|eval|import|print|implicitly_convertible|register_exception\w*|exception)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
@@ -199,8 +206,9 @@ def without_regions(plain: str, macros: str) -> str:
         plain: C++ without comments.
         macros: A regular expression of their names.
     """
-    defined = re.compile(rf"\s*(?:defined\s*\(?\s*)?(?:{macros})\s*\)?(?:\s*&&.*)?\s*$")
-    undefined = re.compile(rf"\s*!\s*(?:defined\s*\(?\s*)?(?:{macros})\s*\)?\s*$")
+    one = rf"(?:defined\s*\(?\s*)?(?:{macros})\s*\)?"
+    defined = re.compile(rf"\s*{one}(?:\s*\|\|\s*{one})*(?:\s*&&[^|]*)?\s*$")
+    undefined = re.compile(rf"\s*!\s*{one}(?:\s*&&\s*!\s*{one})*\s*$")
     kept, states = list[str](), list[bool | None]()  # of each #if: whether its region is theirs; None: of no such macro
     for line in plain.split("\n"):
         match = CONDITION.match(line)
@@ -243,8 +251,16 @@ class Sources:
     """The files that a compiler is started for."""
     files: Mapping[Path, str]
     """Those and the project's own files that they include, with their text without comments."""
-    include_folders: tuple[Path, ...]
-    """Where the project's own headers are found."""
+    named_folders: tuple[Path, ...] = ()
+    """Where headers are found first, as the user says."""
+    own_folders: tuple[Path, ...] = ()
+    """Where the project's own headers were found."""
+    left_out: tuple[tuple[Path, str], ...] = ()
+    """Sources that only a build with CUDA can compile, each with the header of CUDA that it includes."""
+
+    def folders_of(self, unit: Path) -> list[Path]:
+        """Returns where the headers of a source are found. The project's own folders come nearest first."""
+        return [*self.named_folders, *sorted(self.own_folders, key=lambda folder: -_shared_parents(folder, unit))]
 
 
 def find_sources(
@@ -256,14 +272,14 @@ def find_sources(
         paths: The sources.
         include_folders: Where their own headers are found, beside the folder of the file that includes them.
         root: The project's folder. A header that is found in no other way is searched there by its name.
-        without_cuda: Leave out sources in CUDA, and what is compiled only with CUDA.
+        without_cuda: Leave out sources in CUDA, those that need its headers, and what is compiled only with CUDA.
 
     Raises:
         OSError: A source cannot be read.
     """
     paths = [path for path in map(Path, paths) if not (without_cuda and path.suffix == ".cu")]
     headers = _headers(root) if root else {}
-    folders = dict.fromkeys(include_folders)
+    folders = dict[Path, None]()
     texts, included, uses_torch = dict[Path, str](), dict[Path, list[Path]](), set[Path]()
     pending = list(paths)
     while pending:
@@ -278,17 +294,19 @@ def find_sources(
                 uses_torch.add(path)
                 continue
             beside = [path.parent] if match[1] == '"' else []
-            found = next((file for folder in (*beside, *folders) if (file := folder / match[2]).is_file()), None)
+            named = (*beside, *include_folders)
+            found = next((file for folder in named if (file := folder / match[2]).is_file()), None)
             if found is None:
                 ending = "/" + match[2].lstrip("./")
                 own = [file for file in headers.get(Path(match[2]).name, ()) if file.as_posix().endswith(ending)]
-                found = own[0] if own else None
+                # two parts of a project may have headers of the same name
+                found = max(own, key=lambda file: _shared_parents(file, path), default=None)
                 if found is not None and not match[2].startswith("."):
                     folders[Path(found.as_posix().removesuffix(ending))] = None
             if found is not None:
                 included[path].append(_plain_path(found))
                 pending.append(_plain_path(found))
-    units, files = list[Path](), dict[Path, str]()
+    units, files, left_out = list[Path](), dict[Path, str](), list[tuple[Path, str]]()
     for unit in dict.fromkeys(paths):
         closure, pending = dict[Path, None](), [unit]
         while pending:
@@ -296,10 +314,34 @@ def find_sources(
             if path not in closure:
                 closure[path] = None
                 pending += included[path]
-        if root is None or not uses_torch.isdisjoint(closure):
+        if root is not None and uses_torch.isdisjoint(closure):
+            continue
+        of_cuda = _header_of_cuda(texts[path] for path in closure) if without_cuda and root is not None else None
+        if of_cuda:
+            left_out.append((unit, of_cuda))
+        else:
             units.append(unit)
             files |= {path: texts[path] for path in closure}
-    return Sources(tuple(units), files, tuple(folders))
+    return Sources(tuple(units), files, tuple(include_folders), tuple(folders), tuple(left_out))
+
+
+HEADERS_OF_CUDA = re.compile(
+    r"cuda(?:_runtime|_runtime_api|_device_runtime_api|_fp16|_bf16|_fp8)?\.h|cu(?:blas|sparse|solver|rand|fft|dnn)\w*\.h"
+    r"|(?:ATen|c10)/(?:cuda|hip)/.*|(?:hip|cub|thrust)/.*|cooperative_groups\b.*|.*\.cuh"
+)
+"""Headers that no build without CUDA can include."""
+
+
+def _header_of_cuda(texts: Iterable[str]) -> str | None:
+    """Returns the first header of CUDA that a source or one of its headers includes, None if there is none."""
+    names = (match[2] for text in texts for match in INCLUDED.finditer(text))
+    return next((name for name in names if HEADERS_OF_CUDA.fullmatch(name)), None)
+
+
+def _shared_parents(one: Path, other: Path) -> int:
+    """Returns how many of their outermost folders two paths share."""
+    pairs = zip(one.absolute().parts, other.absolute().parts, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def project_units(root: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from facade import differential, expressions, further, module_record, mutants, projects, wheels
+from facade import differential, expressions, further, module_record, mutants, projects, rows, wheels
 
 
 def main() -> int:
@@ -23,6 +23,12 @@ def main() -> int:
     built.add_argument("names", nargs="*", help=f"some of: {', '.join(wheels.USES)}")
     built.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
     built.add_argument("--other", metavar="PYTHON", help="an interpreter with another torch: the same wheels run there")
+    row = commands.add_parser(
+        "rows", help="build projects by their setup.py on the facade and by torch; run their tests"
+    )
+    row.add_argument("names", nargs="*", help=f"some of: {', '.join(rows.ROWS)}")
+    row.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
+    row.add_argument("--other", action="append", default=[], metavar="PYTHON", help="another torch's. Repeatable.")
     ten = commands.add_parser("further", help="which of ten further projects compile, and each line that keeps one")
     ten.add_argument("names", nargs="*", help=f"some of: {', '.join(further.DIGESTS)}")
     ten.add_argument("--folder", type=Path, default=Path(".cache/facade/further"), help="where archives are kept")
@@ -60,6 +66,8 @@ def main() -> int:
         return 0
     if options.command == "wheels":
         return min(wheels.run(options.names, options.folder.absolute(), options.other), 1)
+    if options.command == "rows":
+        return min(rows.run(options.names, options.folder.absolute(), options.other), 1)
     if options.command == "further":
         return min(further.run(options.names, options.folder.absolute()), 1)
     if options.command == "mutants":

@@ -1,9 +1,9 @@
-"""Ten further public projects, which nothing of the facade was written for: `python tests/facade further`.
+"""Further public projects, which nothing of the facade was written for: `python tests/facade further`.
 
-They were named, with the digests of their source distributions, before the first of their files was compiled. Each is
-judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as it is, and each line that keeps it. Their
-setup scripts do not run; pip's download of a source distribution runs some, so put the archives into the folder if
-that fails.
+They were named, with the digests of their source distributions, before the first of their files was compiled: ten of
+them, and later eleven more. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as it is,
+and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution runs some, so put
+the archives into the folder if that fails.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DIGESTS = {
+FIRST = {
     "FastGeodis-1.0.5": "2869ecfa8d6ab0b54284d8f819e68458da4cc7b10e5282bd69d4a0fcadc3fead",
     "chamferdist-1.0.3": "ac9d3a723329d230bcdd5ee8a01f13632ebae31b2ae221116579637ed57a4567",
     "inplace-abn-1.1.0": "7c286ca53d35cb37b0d1f8b9beb5a910c694129d3d4f7b8e53188370bb260c27",
@@ -25,6 +25,20 @@ DIGESTS = {
     "torch_linear_assignment-0.1.0": "317566b2781a31a1253141a94d9a7cb8ece05be131741f582634ebbd791435d4",
     "torch_sparse-0.6.18": "2f14c510a6e93f404c6ea357210615b3c15a71731f9dbd86f25434e34fb5a741",
 }
+SECOND = {
+    "dbscan_torch-0.2.0": "ae596989050fafa415c2a7d2199a75e0baae2d401cb71da6cd1b042f82a1b653",
+    "fairseq-0.12.2": "34f1b18426bf3844714534162f065ab733e049597476daa35fffb4d06a92b524",
+    "optimum_quanto-0.2.7": "91b5c2dc8a9100297dc7924a93747fb77ab010784b5e1f6d0208976ba054dade",
+    "qtorch-0.3.0": "3fc2e9b27d58d18304ac46511ea03a3eb20f852944f6a5b6ef71b974c2da20bf",
+    "quad_iou-0.2.0": "d3acf4de3ec679e4d58e550c5b09036cf61ad24b433b584afb6966b3945c032c",
+    "torch-points-kernels-0.7.0": "a93d6c69fe2035e81c066b6ca6d2264cecdb368677152a231a69f686f00f6571",
+    "torch_ans-0.4.0": "61d29606a10530be68ea423c2ead19a548cf03259b11412b7928f304d79560c8",
+    "torch_cluster-1.6.3": "78d5a930a5bbd0d8788df8c6d66addd68d6dd292fe3edb401e3dacba26308152",
+    "torch_householder-1.0.1": "9a4b240c68947491c4e96a78771497562650f9a555001e062a0969fce206f786",
+    "torch_kdtree-1.0": "ead1029568e8783d57c74f6ff19b61424bdef9d2696cd97e5f74f48aa3ce70b6",
+    "torchcompactradius-0.5.5": "2b39769aee71f21e92d2d1fbb60b64053aa766e6dfd1fbbc7f5f5b49ca93af67",
+}
+DIGESTS = FIRST | SECOND
 
 
 def archive(name: str, folder: Path) -> Path:

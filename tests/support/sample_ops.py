@@ -12,6 +12,14 @@ from support.text_files import write
 
 _numbers = itertools.count()
 
+FACADE_SOURCE = """\
+#include <torch/extension.h>
+torch::Tensor twice(torch::Tensor x) {
+  TORCH_CHECK(x.dim() == 1, "expected one dimension");
+  return x + x;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, "Twice the tensor.", py::arg("x")); }
+"""
 STABLE_SOURCE = """\
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>

@@ -47,7 +47,10 @@ class Report(NamedTuple):
 
 @click.command("why-not", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("what", nargs=-1, required=True, metavar="PATH|PACKAGE...")
-@click.option("--cpu", is_flag=True, help="Leave out sources in CUDA, and what is compiled only with CUDA.")
+@click.option(
+    "--cpu", is_flag=True,
+    help="Leave out sources in CUDA or with its headers, and what is compiled only with CUDA.",
+)  # fmt: skip
 @click.option(
     "-I", "--include", "folders", multiple=True, type=click.Path(exists=True, file_okay=False), metavar="FOLDER",
     help="A folder of further headers, such as another project's. Repeatable.",
@@ -142,8 +145,12 @@ def _report(
         known = {(found.path, found.line) for found in obstacles}
         scratch = Path(tempfile.mkdtemp(dir=work))
         standard = standard_of(root) if root else STANDARD
-        refused, not_judged = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch, standard)
-        obstacles = sorted([*obstacles, *(found for found in refused if (found.path, found.line) not in known)])
+        said = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch, standard)
+        not_judged = said.not_judged
+        if not not_judged and not any(unit.suffix == ".cu" for unit in sources.units):
+            obstacles = [found for found in obstacles if found.header is None or found.header in said.included]
+        further = (found for found in said.obstacles if (found.path, found.line) not in known)
+        obstacles = sorted([*obstacles, *further])
     of_cuda = 0
     if not cpu and obstacles:
         without = obstacles_of(find_sources(every, folders, root, without_cuda=True))
@@ -227,7 +234,8 @@ def _shown(found: Report, root: Path, shown: str) -> Report:
     obstacles = [dataclasses.replace(entry, path=path(entry.path)) for entry in found.obstacles]
     units = tuple(path(unit) for unit in found.sources.units)
     not_judged = [text.replace(f"{root}{os.sep}", f"{root.name}{os.sep}") for text in found.not_judged]
-    sources = dataclasses.replace(found.sources, units=units)
+    left_out = tuple((path(unit), header) for unit, header in found.sources.left_out)
+    sources = dataclasses.replace(found.sources, units=units, left_out=left_out)
     return found._replace(sources=sources, obstacles=obstacles, not_judged=not_judged)
 
 
@@ -260,6 +268,9 @@ def _document(reports: Sequence[Report]) -> dict[str, object]:
             for entry in found.obstacles
         ],
         "not_judged": [text for found in reports for text in found.not_judged],
+        "left_out": [
+            {"path": str(unit), "header": header} for found in reports for unit, header in found.sources.left_out
+        ],
         "write": [
             found.to_write for found in reports if found.to_write and not found.obstacles and not found.not_judged
         ],
@@ -274,6 +285,8 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
             click.echo()
         for text in found.not_judged:
             messages.show("warning", text)
+        for unit, header in found.sources.left_out:
+            messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:
             click.echo(report(found.obstacles))
         if found.of_cuda and not cpu:

@@ -271,3 +271,25 @@ def test_what_a_layer_has_is_loaded_although_nothing_can_be_kept(
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer"))
     assert torch_extension.load(name=name, sources=[path], extra_cflags=["-DVALUE=7"]).value() == 7
     assert not torchs
+
+
+def test_load_of_a_project_that_compiles_on_import_is_on_the_facade_if_install_is_asked_for_it(source, own_store):
+    import torch.utils.cpp_extension as module
+
+    name, path = source(sample_ops.FACADE_SOURCE)
+    cpp_extension.install(abi="torch-facade")
+    try:
+        loaded = module.load(name, [path], extra_cflags=["-O0"])
+        assert loaded.twice(torch.tensor([1.5])).item() == 3 and loaded.__file__.startswith(str(own_store))
+        records = [json.loads(found.read_text()) for found in own_store.glob("v2/entries/*/record.json")]
+        assert [record["abi"] for record in records] == ["torch-facade"]
+        kernel = text_files.write(own_store.parent, f"{name}.cu", "")
+        with pytest.raises(errors.BuilderError, match=r"abi='torch-facade' for cuda\. It has no headers for devices"):
+            module.load(f"{name}_of_cuda", [path, kernel])  # and not left to torch
+    finally:
+        cpp_extension.uninstall()
+
+
+def test_an_abi_that_install_does_not_know_is_an_error():
+    with pytest.raises(ValueError, match="abi is 'facade', expected 'torch' or 'torch-facade'"):
+        cpp_extension.install(abi="facade")

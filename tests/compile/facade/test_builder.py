@@ -25,14 +25,6 @@ from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
 FLAGS = {"abi": "torch-facade", "extra_cflags": ["-O0"]}
-MODULE = """\
-#include <torch/extension.h>
-torch::Tensor twice(torch::Tensor x) {
-  TORCH_CHECK(x.dim() == 1, "expected one dimension");
-  return x + x;
-}
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, "Twice the tensor.", py::arg("x")); }
-"""
 BLOCKS = """\
 #include <torch/library.h>
 #include <ATen/ATen.h>
@@ -50,7 +42,7 @@ def module_source(builds_are_shared, tmp_path_factory):
     folder.mkdir(exist_ok=True)
     source = folder / "facade_op.cpp"
     if not source.exists():
-        source.write_text(MODULE)
+        source.write_text(sample_ops.FACADE_SOURCE)
     return str(source)
 
 
@@ -182,7 +174,7 @@ def test_the_facade_has_nothing_for_a_device(tmp_path):
 def test_no_source_chooses_the_facade_by_itself(tmp_path):
     from opforge.builders.jit_builders import detect_abi
 
-    assert detect_abi(MODULE) == detect_abi(BLOCKS) == "torch"
+    assert detect_abi(sample_ops.FACADE_SOURCE) == detect_abi(BLOCKS) == "torch"
 
 
 def test_compile_commands_name_folders_that_are_there(module_source, tmp_path, monkeypatch):
@@ -202,7 +194,7 @@ TOML = 'name = "acme/facade-op"\nversion = "1"\nlicense = "MIT"\n[op]\nsources =
 @pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")
 def test_a_package_of_a_module_is_imported_without_opforge(tmp_path, monkeypatch):
     write(tmp_path, "kernel.toml", f'{TOML}extra-compile-args = ["-O0"]\n')
-    write(tmp_path, "op.cpp", MODULE)
+    write(tmp_path, "op.cpp", sample_ops.FACADE_SOURCE)
     project = reading.read(str(tmp_path))
     pack(project, str(tmp_path / "out"), Options())
     (variant,) = (tmp_path / "out" / "build").glob("torch-stable-abi210-cpu-*")

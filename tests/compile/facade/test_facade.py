@@ -103,6 +103,28 @@ print(torch.compile(lambda x: op.f(x + 1) * 2, backend="eager")(torch.zeros(2)).
     assert child_processes.run_with_torch(code, env=env) == "[14.0, 2.0]\n"
 
 
+def test_a_call_without_a_schema_is_kept_by_torchscript_as_it_may_change_its_tensors(tmp_path: Path) -> None:
+    (tmp_path / "op.cpp").write_text("""#include <torch/extension.h>
+at::Tensor put(const at::Tensor& x, std::optional<at::Tensor> out, std::vector<at::Tensor> more) {
+    more[0].copy_(x);
+    return out.value().copy_(x * 3);
+}
+static auto registry = torch::RegisterOperators("facade_put::put", &put);
+""")
+    compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
+    (tmp_path / "use.py").write_text("""import sys, torch
+torch.ops.load_library(sys.argv[1])
+@torch.jit.script
+def use(x: torch.Tensor):
+    out, more = torch.zeros_like(x), torch.zeros_like(x)
+    torch.ops.facade_put.put(x, out, [more])  # its result is not used
+    return out, more
+print([part.tolist() for part in use(torch.ones(2))])
+""")
+    command_line = [sys.executable, "-W", "ignore", str(tmp_path / "use.py"), str(tmp_path / "op.so")]
+    assert subprocess.run(command_line, capture_output=True, text=True).stdout == "[[3.0, 3.0], [1.0, 1.0]]\n"
+
+
 def test_a_branch_by_torchs_version_and_a_guard_of_dispatch_keys_are_errors(tmp_path: Path) -> None:
     text = """#if TORCH_VERSION_MAJOR >= 2
 int x;

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from opforge.builders.facade.front_end import refusals, standard_of
 from opforge.builders.facade.obstacles import Kind, find_sources
+from opforge.cli import group
 
 TORCH = Path(torch.__file__).parent / "include"
 
@@ -16,9 +18,9 @@ def _refused(folder: Path, text: str) -> tuple[list[tuple[int, str]], list[str]]
     path = folder / "op.cpp"
     path.write_text(text)
     with tempfile.TemporaryDirectory() as work:
-        found, not_judged = refusals(["g++"], find_sources([path]), TORCH, Path(work))
-    assert all(entry.path == path and entry.kind is Kind.LATER for entry in found)
-    return [(entry.line, entry.construct) for entry in found], not_judged
+        said = refusals(["g++"], find_sources([path]), TORCH, Path(work))
+    assert all(entry.path == path and entry.kind is Kind.LATER for entry in said.obstacles)
+    return [(entry.line, entry.construct) for entry in said.obstacles], said.not_judged
 
 
 def test_every_line_that_names_what_the_facade_lacks_is_found(tmp_path: Path) -> None:
@@ -59,6 +61,15 @@ def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_p
     found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
     expected = f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
     assert found == [] and not_judged == [expected]
+
+
+def test_a_header_in_a_part_that_is_not_compiled_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "op.cpp"
+    path.write_text("#include <ATen/native/Pool.h>\n#ifdef OTHER\n#include <ATen/native/Resize.h>\n#endif\n")
+    with tempfile.TemporaryDirectory() as work:
+        assert refusals(["g++"], find_sources([path]), TORCH, Path(work)).included == {"ATen/native/Pool.h"}
+    done = CliRunner().invoke(group, ["why-not", str(path)])
+    assert "op.cpp:1: #include <ATen/native/Pool.h>: never" in done.output and "Resize.h" not in done.output
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import torch
 
 def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    yield "module", lambda: (m.__doc__, m.number, m.label)
+    yield "module", lambda: (m.__doc__, m.number, m.label, m.whole, m.half, m.yes, m.word)
+    for values in ((3,), (True, 2.5), (2, float("inf"), False, "a"), (2.0,), (2, 1), (2, 1.0, 1), (2, 1.0, True, b"a")):
+        yield f"values{values}", lambda values=values: m.values(*values)
     for name in (
         "scaled",
         "overloaded",
@@ -26,6 +28,7 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "nothing",
         "tensors",
         "sizes",
+        "values",
     ):
         yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
         yield f"name of {name}", lambda name=name: getattr(m, name).__name__

@@ -67,6 +67,15 @@ static int64_t overloaded_int(int64_t) { return 1; }
 static int64_t overloaded_double(double) { return 2; }
 static int64_t overloaded_tensor(Tensor) { return 3; }
 
+// Python's own values, and names of standard headers that torch's bring.
+static py::str values(py::int_ n, py::float_ f, py::bool_ b, const py::str& s) {
+    const int whole = n;
+    const double real = f;
+    std::queue<std::string> parts;
+    parts.push(std::string(s) + std::to_string(whole) + (static_cast<bool>(b) ? "t" : "f"));
+    return parts.front() + (isinf(real) ? "inf" : std::to_string(real));
+}
+
 struct AddOne : torch::autograd::Function<AddOne> {
     static Tensor forward(torch::autograd::AutogradContext* ctx, Tensor x) {
         x.add_(1);
@@ -83,6 +92,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.doc() = "A module of functions.";
     m.attr("number") = 7;
     m.attr("label") = "seven";
+    m.attr("whole") = py::int_(3);
+    m.attr("half") = py::float_(0.5);
+    m.attr("yes") = py::bool_(true);
+    m.attr("word") = py::str("word");
+    m.def("values", &values, py::arg("n"), py::arg("f") = py::float_(1.5), py::arg("b") = py::bool_(true),
+          py::arg("s") = py::str("z"));
     m.def("scaled", &scaled, "Returns a multiple.", py::arg("x"), py::arg("by") = 2.0, py::arg("times") = 1,
           py::arg("negate") = false);
     m.def("kind", &kind);

@@ -93,6 +93,31 @@ def test_a_header_is_found_in_the_project_without_its_include_folder(project: Pa
     assert f"{project}/include/own/helper.h:2: intrusive_ptr: never: " in why("--cpu", project).output
 
 
+def test_the_nearest_of_two_headers_of_one_name_is_the_one_that_is_included(project: Path) -> None:
+    for part, text in (("cpu", "// nothing"), ("gpu", "auto guard = at::AutoDispatchBelowAutograd();")):
+        (project / part / "include").mkdir(parents=True)
+        (project / part / "include" / "checks.h").write_text(text)
+        (project / part / "src").mkdir()
+        (project / part / "src" / "op.cpp").write_text('#include <torch/extension.h>\n#include "checks.h"\n')
+    done = why("--cpu", project / "setup.py")
+    assert "gpu/include/checks.h:1: AutoDispatchBelowAutograd: never" in done.output
+    assert "cpu/include" not in done.output
+    (project / "gpu" / "include" / "checks.h").write_text("")
+    assert why("--cpu", project / "setup.py").exit_code == 0
+
+
+def test_a_source_that_needs_cudas_headers_is_left_out_and_named_so(project: Path) -> None:
+    text = '#include <torch/extension.h>\n#include "kernels.h"\nat::Generator g;\n'
+    (project / "csrc" / "host.cpp").write_text(text)
+    (project / "csrc" / "kernels.h").write_text("#include <cuda_runtime_api.h>\n")
+    done = why("--cpu", project)
+    assert done.exit_code == 0
+    assert "csrc/host.cpp is left out: it includes cuda_runtime_api.h, which a build without CUDA" in done.output
+    found = json.loads(why("--cpu", "--json", project).output)
+    assert [Path(entry["path"]).name for entry in found["left_out"]] == ["host.cpp"]
+    assert "check_generator" not in why(project).output and why(project).exit_code == 1
+
+
 def test_an_archive_is_unpacked_and_its_paths_are_its_own(project: Path, tmp_path: Path) -> None:
     (project / "csrc" / "bad.cpp").write_text(BAD)
     archive = tmp_path / "op-1.0.tar.gz"

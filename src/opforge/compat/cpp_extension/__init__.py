@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from opforge.builders.declaration.abi import FACADE, TORCH
 from opforge.compat.rebinding import Rebound, Replacement, rebind, restore
 
 from .jit import FUNCTIONS, load_on_opforge
@@ -20,18 +21,27 @@ __all__ = ["install", "uninstall"]
 _rebound: list[Rebound] = []
 
 
-def install() -> None:
-    """Replaces load, load_inline and BuildExtension, also in modules that were imported before. Imports torch."""
+def install(abi: str = TORCH) -> None:
+    """Replaces load, load_inline and BuildExtension, also in modules that were imported before. Imports torch.
+
+    Args:
+        abi: "torch-facade" compiles what `load` and `load_inline` take on the facade of torch's headers. Nothing is
+            left to torch then, and BuildExtension, which has a variable of its own for that, is not replaced.
+
+    Raises:
+        ValueError: `abi` is neither "torch" nor "torch-facade".
+    """
+    if abi not in (TORCH, FACADE):
+        raise ValueError(f"install: abi is {abi!r}, expected {TORCH!r} or {FACADE!r}")
     uninstall()
     torch_extension: Any = importlib.import_module("torch.utils.cpp_extension")
     command = torch_extension.BuildExtension
     replacements = [
-        *(
-            Replacement(name, getattr(torch_extension, name), load_on_opforge(name, torch_extension))
-            for name in FUNCTIONS
-        ),
-        Replacement("BuildExtension", command, command_on_opforge(command)),
+        Replacement(name, getattr(torch_extension, name), load_on_opforge(name, torch_extension, abi))
+        for name in FUNCTIONS
     ]
+    if abi == TORCH:
+        replacements.append(Replacement("BuildExtension", command, command_on_opforge(command)))
     _rebound.extend(rebind(replacements, keeps=lambda module: module.startswith("opforge.")))
 
 

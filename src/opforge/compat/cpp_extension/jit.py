@@ -35,11 +35,12 @@ HOST_FLAGS = ("extra_cflags", "extra_ldflags")
 log = logging.getLogger("opforge")
 
 
-def load_on_opforge(name: str, torch_extension: Any) -> Callable[..., Any]:
+def load_on_opforge(name: str, torch_extension: Any, chosen_abi: str = abi.TORCH) -> Callable[..., Any]:
     """Returns the replacement for a function of FUNCTIONS, which the module `torch_extension` holds.
 
     It takes torch's arguments and returns what torch's function returns: the module, or the library's path if
-    `is_python_module` is false. Its errors end at the caller's line.
+    `is_python_module` is false. Its errors end at the caller's line. With the facade's ABI nothing is left to torch:
+    a module's ABI would depend on what is installed here.
     """
     torch_function, opforge_function = getattr(torch_extension, name), getattr(jit, FUNCTIONS[name])
     signature, parameters = inspect.signature(torch_function), inspect.signature(opforge_function).parameters
@@ -61,8 +62,13 @@ def load_on_opforge(name: str, torch_extension: Any) -> Callable[..., Any]:
                 raise BuilderError(arguments["name"], problem, "Remove it")
             nvcc_flags = () if torch_extension.IS_HIP_EXTENSION else torch_extension.COMMON_NVCC_FLAGS
             with only_if_kept():
-                loaded = opforge_function(**_translate(FUNCTIONS[name], arguments, nvcc_flags))
+                options = _translate(FUNCTIONS[name], arguments, nvcc_flags)
+                if chosen_abi == abi.FACADE:
+                    options["abi"] = abi.FACADE
+                loaded = opforge_function(**options)
         except FALLBACK_ERRORS as error:
+            if chosen_abi == abi.FACADE:
+                raise
             log_fallback(arguments["name"], f"torch.utils.cpp_extension.{name}", error)
             return by_torch(*args, **kwargs)
         if not isinstance(loaded, LoadedOp):

@@ -2,20 +2,28 @@
 // the name of one of torch's includes this one. Nothing is visible outside of the library: several
 // libraries of the facade, and torch itself, have classes of like names in one process.
 #pragma once
-// Standard headers that torch's own headers bring, before the hidden part begins.
+// Standard headers that torch's own headers bring, before the hidden part begins. The first two bring names such as
+// isinf into the global namespace.
+#include <math.h>
+#include <stdlib.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <cassert>
 #include <cctype>
+#include <chrono>
 #include <cinttypes>
 #include <climits>
 #include <cmath>
 #include <complex>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <forward_list>
 #include <fstream>
 #include <functional>
 #include <iomanip>
@@ -27,9 +35,11 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <queue>
 #include <random>
 #include <set>
 #include <sstream>
+#include <stack>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -40,6 +50,7 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <valarray>
 #include <variant>
 #include <vector>
 

@@ -354,7 +354,12 @@ private:
         using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
         std::string text = name + "(";
         int i = 0;
-        for (const auto& type : Box::arguments()) {
+        for (std::string type : Box::arguments()) {
+            // Without its schema nothing says which tensors an op changes. TorchScript removes a call that changes
+            // none if its results are not used; torch has a mark for "unknown", which the stable ABI does not pass.
+            if (type.compare(0, 6, "Tensor") == 0) {
+                type.insert(6, "(a" + std::to_string(i) + "!)");
+            }
             text += (i ? ", " : "") + type + " _" + std::to_string(i);
             ++i;
         }

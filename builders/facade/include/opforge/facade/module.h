@@ -117,6 +117,34 @@ public:
         return {p, static_cast<size_t>(n)};
     }
 };
+// A number or string of Python's that is made of a C++ value.
+template <class T>
+class value_object : public object {
+public:
+    value_object() : value_object(T()) {}
+    value_object(T value) : object(py_detail::Convert<T>::cast(value)) {}
+    explicit value_object(py_detail::Ref r) : object(std::move(r)) {}
+    operator T() const { return cast<T>(); }
+};
+class bool_ : public value_object<bool> {
+    using value_object::value_object;
+};
+class int_ : public value_object<long long> {
+public:
+    using value_object::value_object;
+    template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+    operator T() const {
+        return cast<T>();
+    }
+};
+class float_ : public value_object<double> {
+    using value_object::value_object;
+};
+class str : public value_object<std::string> {
+public:
+    using value_object::value_object;
+    str(const char* text) : value_object(std::string(text)) {}
+};
 template <class T>
 T handle::cast() const {
     T value{};
@@ -745,6 +773,46 @@ struct Convert<pybind11::bytes> {
     static Ref cast(const pybind11::bytes& value) { return value.ref(); }
     static std::string name(bool) { return "bytes"; }
 };
+// Converts an object of one of Python's own types as it is, and an integer where a float is expected.
+template <class T>
+struct ConvertValueObject {
+    static bool load(PyObject* o, bool convert, T& value) {
+        if (double real = 0; is_float && convert && is(o, LongFlag) && Convert<double>::load(o, true, real)) {
+            value = T(Convert<double>::cast(real));
+            return true;
+        }
+        if (!is_of(o)) {
+            return false;
+        }
+        value = T(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const T& value) { return value.ref(); }
+    static std::string name(bool) { return type; }
+
+private:
+    static constexpr bool is_bool = std::is_same_v<T, pybind11::bool_>, is_int = std::is_same_v<T, pybind11::int_>,
+                          is_float = std::is_same_v<T, pybind11::float_>;
+    static constexpr const char* type = is_bool ? "bool" : is_int ? "int" : is_float ? "float" : "str";
+    static bool is_of(PyObject* o) {
+        if constexpr (is_bool) {
+            return o == Ref::steal(opforge_PyBool_FromLong(0)).get() ||
+                   o == Ref::steal(opforge_PyBool_FromLong(1)).get();
+        } else if constexpr (is_float) {
+            return is(o, &opforge_PyFloat_Type);
+        } else {
+            return is(o, is_int ? LongFlag : UnicodeFlag);
+        }
+    }
+};
+template <>
+struct Convert<pybind11::bool_> : ConvertValueObject<pybind11::bool_> {};
+template <>
+struct Convert<pybind11::int_> : ConvertValueObject<pybind11::int_> {};
+template <>
+struct Convert<pybind11::float_> : ConvertValueObject<pybind11::float_> {};
+template <>
+struct Convert<pybind11::str> : ConvertValueObject<pybind11::str> {};
 template <>
 struct Convert<pybind11::object> {
     static bool load(PyObject* o, bool, pybind11::object& value) {

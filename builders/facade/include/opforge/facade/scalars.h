@@ -218,3 +218,25 @@ static Tensor addmm(const Tensor& a, const Tensor& x, const Tensor& y, const Sca
     }
     return call<Tensor>("aten::linear", "", x, call<Tensor>("aten::t", "", y), std::optional<Tensor>(a));
 }
+// The one norm whose number the stable ABI can leave out: that of 2.
+static void check_norm(const std::optional<Scalar>& p) {
+    if (p && !p->equal(2)) {
+        facade::fail(facade::text("norm with p = ", p->isComplex() ? 0 : p->toDouble(),
+                                  " is not on torch's stable ABI, which passes no Scalar: use 2, or compute it by abs,"
+                                  " pow, sum and amax"));
+    }
+}
+static Tensor norm_ScalarOpt_dim(const Tensor& a, const std::optional<Scalar>& p, IntArrayRef dim, bool keepdim) {
+    check_norm(p);
+    return call<Tensor>("aten::norm", "ScalarOpt_dim", a, std::optional<int64_t>(), dim, keepdim);
+}
+static Tensor norm_ScalarOpt_dim_dtype(const Tensor& a, const std::optional<Scalar>& p, IntArrayRef dim, bool keepdim,
+                                       ScalarType dtype) {
+    check_norm(p);
+    return call<Tensor>("aten::norm", "ScalarOpt_dim_dtype", a, std::optional<int64_t>(), dim, keepdim, dtype);
+}
+static Tensor norm_ScalarOpt_dtype(const Tensor& a, const std::optional<Scalar>& p, ScalarType dtype) {
+    check_norm(p);
+    return call<Tensor>("aten::norm", "ScalarOpt_dtype", a, std::optional<int64_t>(), dtype);
+}
+static Tensor norm_Scalar(const Tensor& a, const Scalar& p) { return norm_ScalarOpt_dim(a, p, {}, false); }

@@ -82,6 +82,8 @@ private:
     Device device_;
     Layout layout_;
 };
+inline DeprecatedTypeProperties CPU(ScalarType t) { return {t, DeviceType::CPU, Layout::Strided}; }
+inline DeprecatedTypeProperties CUDA(ScalarType t) { return {t, DeviceType::CUDA, Layout::Strided}; }
 
 // The calls that a Tensor's methods make: a template, so that the methods can be declared first.
 template <int>
