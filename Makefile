@@ -32,7 +32,7 @@ run: $(STAMP)
 # What a change is tried with: one real test for each promise (tests/spine), and all that is cheap. See
 # tests/support/tiers.py. conftest.py sets a cache folder for the tests, so they do not use the one above.
 test: $(call EXTRA,test)
-	$(PYTEST) --tier first tests/spine tests/unit tests/contract/test_accelerators.py
+	$(PYTEST) --tier first tests
 
 # Every test but the long ones. TIER=rest leaves out what `make test` runs.
 test-all: $(call EXTRA,test-all bench) $(PEERS)
