@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,8 +79,11 @@ def _noted(tier: str) -> tuple[dict[str, list[dict[int, list[str]]]], dict[str, 
     return reached, files
 
 
-def reaching(tier: str, path: str, lines: Iterable[int]) -> list[str]:
-    """Returns the tests that reach one of the lines, those first that reach few files: they are the most pointed."""
+def reaching(tier: str, path: str, lines: Iterable[int], named: Sequence[str] = ()) -> list[str]:
+    """Returns the tests that reach one of the lines, the most pointed first.
+
+    Those are what is below the paths that are named, and then what reaches few files.
+    """
     reached, files = _noted(tier)
     contexts = {
         context
@@ -93,4 +96,4 @@ def reaching(tier: str, path: str, lines: Iterable[int]) -> list[str]:
         test = re.sub(r" \((setup|call|teardown)\)$", "", context)
         if "::" in test:
             tests[test] = tests.get(test, 0) + files[context]
-    return sorted(tests, key=lambda test: (test.startswith(SPINE), tests[test], test))
+    return sorted(tests, key=lambda test: (test.startswith(SPINE), not test.startswith((*named,)), tests[test], test))

@@ -22,6 +22,9 @@ FIRST = (
     "spine",
     "unit",
     "contract/test_accelerators.py",
+    # What is loaded a second time in a process is that of what has changed since: the path that most calls take.
+    "compile/load/test_second_load.py",
+    "compile/load/test_values_that_change_in_place.py",
     # The only tests of what reads and writes remote stores: by servers of the test's own process, in 5 s together.
     "fault/stores/test_bad_servers.py",
     "fault/stores/test_connections.py",
@@ -29,6 +32,7 @@ FIRST = (
     "fault/stores/test_folder_faults.py",
     "fault/stores/test_folder_locks.py",
     "fault/stores/test_mutated_answers.py",
+    "fault/stores/test_publishing.py",
     "fault/stores/test_slow_servers.py",
 )
 """What `make test` collects, below tests/."""

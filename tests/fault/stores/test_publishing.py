@@ -158,6 +158,7 @@ with dav.hold(store._client, "v1/killed"):
 """
 
 
+@pytest.mark.test_all("starts a server")
 def test_the_lock_of_a_process_that_was_killed_is_void_on_apache(apache):
     store = WebStore(apache.url, timing=QUICK)
     assert store.put_if_absent("v1/killed", b"1")
@@ -170,6 +171,7 @@ def test_the_lock_of_a_process_that_was_killed_is_void_on_apache(apache):
     assert sorted(os.listdir(f"{apache.root}/v1")) == ["killed", "probe"]
 
 
+@pytest.mark.test_all("starts a server")
 def test_a_live_lock_that_was_taken_for_void_gets_its_name_back_on_apache(apache):
     client = WebStore(apache.url)._client
     dav.make_collections(client, "v1/x")
@@ -179,6 +181,7 @@ def test_a_live_lock_that_was_taken_for_void_gets_its_name_back_on_apache(apache
     assert [name for name in os.listdir(f"{apache.root}/v1") if name.endswith(".lock")] == []
 
 
+@pytest.mark.test_all("starts a server")
 def test_a_folder_and_a_server_of_the_same_files_have_the_same_locks(apache):
     """A team can publish by file:// on some machines, and by WebDAV on others."""
     from opforge.remote.stores.folder.store import FolderStore
@@ -198,6 +201,7 @@ def test_a_folder_and_a_server_of_the_same_files_have_the_same_locks(apache):
 # S3.
 
 
+@pytest.mark.test_all("needs obstore")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_cannot_use_s3_and_says_so(monkeypatch):
     pytest.importorskip("obstore")
@@ -206,6 +210,7 @@ def test_a_forked_child_cannot_use_s3_and_says_so(monkeypatch):
         open_store("s3://bucket/ops?skip_signature=true").get("v1/x", 1)
 
 
+@pytest.mark.test_all("needs obstore")
 def test_a_bucket_that_cannot_be_reached_is_an_error_without_credentials(monkeypatch):
     pytest.importorskip("obstore")
     monkeypatch.setattr(cloud, "_used_by_pid", 0)
