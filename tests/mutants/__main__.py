@@ -26,7 +26,7 @@ from reach import ROOT
 
 RESULTS = Path(__file__).with_name("results.tsv")
 COLUMNS = ("defects", "tier", "defect", "outcome", "seconds", "by")
-TESTS = 200
+TESTS = 120
 """How many of the tests that reach a line are run, the most pointed ones first."""
 FEW = 40
 """So many tests run in one process, without the workers' start."""

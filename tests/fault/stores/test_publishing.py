@@ -81,7 +81,12 @@ def test_a_server_that_ignores_if_match_is_refused():
         store_of(script).put_if_absent("v1/x", b"x")
 
 
-def test_an_object_whose_answer_was_lost_counts_as_stored():
+@pytest.mark.parametrize(
+    "in_its_place",
+    [None, b"no HTTP\r\n\r\n", response("503 Service Unavailable")],
+    ids=["nothing", "no HTTP", "a proxy's 503"],
+)
+def test_an_object_whose_answer_was_lost_counts_as_stored(in_its_place):
     class LosesAnswers(Honest):
         lost = 0
 
@@ -89,7 +94,7 @@ def test_an_object_whose_answer_was_lost_counts_as_stored():
             answer = super().put(request, name, data)
             if name == "/v1/x" and b"201" in answer and self.lost < 2:
                 self.lost += 1
-                return None
+                return in_its_place
             return answer
 
     with serve(LosesAnswers()) as script:
