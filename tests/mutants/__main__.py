@@ -197,7 +197,8 @@ def tried(
         by = by or (copy.found_by(file, new, group) if group else "")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    outcome = "found" if by else "survived" if reaching or named else "reached by none"
+    survived = "survived" if reaching or named else "reached by none"
+    outcome = "unknown" if by.startswith("UNKNOWN") else "found" if by else survived
     return {"outcome": outcome, "seconds": f"{seconds:.0f}", "by": by}
 
 

@@ -81,7 +81,7 @@ EDITS: dict[str, Edit] = {
         "builders/base.py",
         "        if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:\n",
         "        if not is_same:\n",
-        (BUILDS, "tests/unit/builders"),
+        ("tests/compile/load/test_second_load.py",),
     ),
     "a_stamp_that_may_be_of_two_contents_is_trusted": Edit(
         "src/opforge/memory.py",

@@ -22,6 +22,10 @@ FIRST = (
     "spine",
     "unit",
     "contract/test_accelerators.py",
+    # What a build reads without a compiler's list of it, and what a layer's entry is compared with.
+    "compile/builds/test_beside_a_layer.py",
+    "compile/builds/test_inputs.py",
+    "compile/builds/test_unlisted_inputs.py",
     # What is loaded a second time in a process is that of what has changed since: the path that most calls take.
     "compile/load/test_second_load.py",
     "compile/load/test_values_that_change_in_place.py",
