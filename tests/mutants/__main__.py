@@ -71,7 +71,7 @@ class Copy:
                 output, _ = process.communicate(timeout=self.limit)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return f"ERROR no end in {self.limit:.0f} s"
+                return f"UNKNOWN no end in {self.limit:.0f} s"
         if process.returncode in (0, 5):
             return ""
         lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]

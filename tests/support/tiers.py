@@ -51,6 +51,8 @@ BUT = {
     "unit/packages/project/test_hub_publish.py": "needs huggingface_hub",
     "unit/packages/test_environment_oracle.py": "needs torch-abi-audit",
     "unit/packages/test_hub_signatures.py": "needs sigstore",
+    "unit/port/test_runs.py": "imports torch in processes, to run what was ported",
+    "unit/port/test_size.py": "reads large programs for seconds",
     "unit/project/test_formats.py": "needs jsonschema",
     "unit/project/test_site.py": "needs Sphinx",
     "unit/remote/farm": "needs distributed; starts the workers of a farm",
