@@ -144,10 +144,20 @@ class layers:
     assert torch.equal(model(x), before)
 
 
+REPEATED = """
+import torch
+library = torch.library.Library("repeated", "DEF")
+library.define("often(Tensor x) -> Tensor")
+library.impl("often", lambda x: x.repeat(TIMES), "CPU")
+torch.library.register_fake("repeated::often", lambda x: x.new_empty(x.numel() * TIMES), lib=library)
+"""
 COMPILED = """
 import torch, opforge
+with opforge.compiled("before"):  # what is registered from now on is seen
+    pass
+import repeated
 def double(x):
-    return (x * 2).sin()
+    return (torch.ops.repeated.often(x).view(1, -1) * 2).sin()
 with opforge.compiled("pair") as graphs:
     got = torch.compile(double)(torch.ones(6))
 print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))))
@@ -155,10 +165,16 @@ print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))
 
 
 def test_what_torch_compile_has_compiled_is_found_by_the_next_process_without_a_compiler(own_store, tmp_path):
-    first = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "first")}
-    assert child_processes.run_with_torch(COMPILED, env=first).split() == ["0", "1", "True"]
-    second = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "second"), "PATH": str(tmp_path)}
-    assert child_processes.run_with_torch(COMPILED, env=second).split() == ["1", "0", "True"]
+    def run(name, **more):
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name), "PYTHONPATH": str(tmp_path), **more}
+        env["PYTHONPATH"] += f":{child_processes.environment()['PYTHONPATH']}"
+        return child_processes.run_with_torch(COMPILED, env=env).split()
+
+    text_files.write(tmp_path, "repeated.py", f"TIMES = 2{REPEATED}")
+    assert run("first") == ["0", "1", "True"]
+    assert run("second", PATH=str(tmp_path)) == ["1", "0", "True"]
+    text_files.write(tmp_path, "repeated.py", f"TIMES = 3{REPEATED}")
+    assert run("third")[1:] == ["1", "True"], "what Python has registered for an op is compared"
 
 
 def test_a_program_and_its_ops_are_one_file_that_needs_no_compiler_and_is_checked(relu_folder, tmp_path):
