@@ -82,8 +82,8 @@ model: $(call EXTRA,test)
 MUTANTS ?= 30
 MUTANT_TIER ?= first
 mutants: $(call EXTRA,test-all mutants)
+	$(BIN)/python tests/mutants --tier $(MUTANT_TIER) --record
 	$(BIN)/python tests/mutants --tier $(MUTANT_TIER)
-	test -d .cache/mutants/$(MUTANT_TIER) || $(BIN)/python tests/mutants --tier $(MUTANT_TIER) --record
 	$(BIN)/python tests/mutants --tier $(MUTANT_TIER) --drawn $(MUTANTS)
 
 # Each patch of tests/model/mutants.py puts a defect back, and must be found by the model within ten minutes.

@@ -1,8 +1,8 @@
 """Counts how many defects the tests find: `python tests/mutants`, `python tests/mutants --drawn 30`.
 
 Each defect is put into a copy of the checkout, and tests run there until one fails: first those that reach its line, the
-most pointed ones first, as `--record` has noted them with coverage. What was tried is not tried again: each outcome is
-kept in results.tsv, of a drawn defect until it is drawn no more.
+most pointed ones first, as `--record` has noted them with coverage. Each outcome is kept in results.tsv: the test that
+found a defect is tried before all others the next time, and `--new` goes on where an earlier run has ended.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Copy:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 return f"UNKNOWN no end in {self.limit:.0f} s"
-        if process.returncode in (0, 5):
+        if process.returncode in (0, 5) or "ERROR: not found:" in output:  # a test that is gone
             return ""
         lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return lines[0].split(" - ")[0] if lines else f"ERROR {output.strip().splitlines()[-1:]}"
@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--below", nargs="*", default=[], help="draw from these folders alone")
     parser.add_argument("--record", action="store_true", help="note which tests reach which lines, and do nothing else")
-    parser.add_argument("--again", action="store_true", help="try again what survived before")
+    parser.add_argument("--new", action="store_true", help="leave out what has been found before")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the most that the tests of a defect may take")
     options = parser.parse_args()
     if options.record:
@@ -170,9 +170,10 @@ def main() -> None:
         copy = Copy(Path(scratch, "checkout"), options.tier, options.seconds)
         copy_of_checkout(copy.folder)
         for name, (path, change, named) in changes.items():
-            if name in known and (known[name]["outcome"] == "found" or not options.again):
+            before = known.get(name, {})
+            if options.new and before.get("outcome") == "found":
                 continue
-            row = tried(copy, name, path, change, named)
+            row = tried(copy, path, change, named, before.get("by", ""))
             known[name] = {**row, "defects": kind, "tier": options.tier, "defect": name}
             print(f"{row['outcome']:8} {row['seconds']:>4} s  {path}: {name}  {row['by']}", flush=True)
             # Another run may have written meanwhile.
@@ -184,8 +185,8 @@ def main() -> None:
 
 
 def tried(
-    copy: Copy, name: str, path: str, change: Callable[[str], str], named: Sequence[str]
-) -> dict[str, str]:  # fmt: skip
+    copy: Copy, path: str, change: Callable[[str], str], named: Sequence[str], found_before_by: str
+) -> dict[str, str]:
     """Tries one defect, and returns its outcome, the processor seconds and the test that found it."""
     file = copy.folder / path
     text = file.read_text()
@@ -193,7 +194,8 @@ def tried(
     reaching = reach.reaching(copy.tier, path, changed_lines(text, new), named)[:TESTS]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     by = ""
-    for group in (reaching[:FEW], reaching[FEW:], [*named]):
+    earlier = [found_before_by] if "::" in found_before_by else []
+    for group in (earlier, reaching[:FEW], reaching[FEW:], [*named]):
         by = by or (copy.found_by(file, new, group) if group else "")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
