@@ -11,6 +11,6 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """What follows is of this test, with its fixtures."""
+    """Names the test that begins, with its fixtures."""
     if (current := coverage.Coverage.current()) is not None:
         current.switch_context(nodeid)
