@@ -32,7 +32,7 @@ run: $(STAMP)
 # What a change is tried with: one real test for each promise (tests/spine), and all that is cheap. See
 # tests/support/tiers.py. conftest.py sets a cache folder for the tests, so they do not use the one above.
 test: $(call EXTRA,test)
-	$(PYTEST) --tier first tests/spine tests/unit tests/contract/test_accelerators.py
+	$(PYTEST) --tier first tests
 
 # Every test but the long ones. TIER=rest leaves out what `make test` runs.
 test-all: $(call EXTRA,test-all bench) $(PEERS)
@@ -82,8 +82,8 @@ model: $(call EXTRA,test)
 MUTANTS ?= 30
 MUTANT_TIER ?= first
 mutants: $(call EXTRA,test-all mutants)
+	$(BIN)/python tests/mutants --tier $(MUTANT_TIER) --record
 	$(BIN)/python tests/mutants --tier $(MUTANT_TIER)
-	test -d .cache/mutants/$(MUTANT_TIER) || $(BIN)/python tests/mutants --tier $(MUTANT_TIER) --record
 	$(BIN)/python tests/mutants --tier $(MUTANT_TIER) --drawn $(MUTANTS)
 
 # Each patch of tests/model/mutants.py puts a defect back, and must be found by the model within ten minutes.

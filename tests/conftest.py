@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from support import tiers
+from support import paths, tiers
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,13 +43,6 @@ SETTINGS = (
     "SOURCE_DATE_EPOCH",
 )
 LAYERS = "OPFORGE_CACHE_LAYERS"
-FOLDERS = {
-    "OPFORGE_CACHE_DIR": "store",
-    "XDG_CACHE_HOME": "caches",
-    "XDG_CONFIG_HOME": "config",
-    "XDG_STATE_HOME": "state",
-}
-"""The variables of folders that each test has of its own."""
 _numbers = itertools.count()
 INDUCTOR = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
@@ -163,7 +156,7 @@ def own_folders(request, monkeypatch, tmp_path_factory, probed_compilers):
         folder = request.getfixturevalue("tmp_path")
     else:
         folder = tmp_path_factory.getbasetemp() / f"unmade-{next(_numbers)}"
-    for name, part in FOLDERS.items():
+    for name, part in paths.OF_A_USER.items():
         monkeypatch.setenv(name, f"{folder}/{part}")
     monkeypatch.delenv(LAYERS, raising=False)
     _forget(probed_compilers)

@@ -1,7 +1,8 @@
 """Counts how many defects the tests find: `python tests/mutants`, `python tests/mutants --drawn 30`.
 
-Each defect is put into a copy of the checkout, and tests run there until one fails. For a defect that is drawn those
-are the tests that reach its line: `--record` notes them first, with coverage.
+Each defect is put into a copy of the checkout, and tests run there until one fails: first those that reach its line, the
+most pointed ones first, as `--record` has noted them with coverage. Each outcome is kept in results.tsv: the test that
+found a defect is tried before all others the next time, and `--new` goes on where an earlier run has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,24 +19,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import reach
 from by_hand import EDITS
-from drawn import SEED, draw
+from drawn import SEED, Place, draw
+from reach import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FIRST = ("tests/spine", "tests/unit", "tests/contract/test_accelerators.py")
-MAPS = ROOT / ".cache" / "mutants"
-MOST_TESTS = 400
-"""How many of the tests that reach a line are run; those of the fewest lines first would be the most pointed."""
+RESULTS = Path(__file__).with_name("results.tsv")
+COLUMNS = ("defects", "tier", "defect", "outcome", "seconds", "by")
+TESTS = 120
+"""How many of the tests that reach a line are run, the most pointed ones first."""
+FEW = 40
+"""So many tests run in one process, without the workers' start."""
 SECONDS = 900
-CONFIG = """
-[run]
-source_pkgs = opforge
-concurrency = multiprocessing,thread
-parallel = true
-sigterm = true
-context = ${PYTEST_CURRENT_TEST-none}
-data_file = DATA
-"""
 
 
 def copy_of_checkout(folder: Path) -> None:
@@ -52,71 +48,67 @@ def copy_of_checkout(folder: Path) -> None:
         shutil.copytree(metadata, folder / "src" / metadata.name)
 
 
-def run(folder: Path, tests: Sequence[str], tier: str) -> tuple[str, float]:
-    """Runs tests in a copy until one fails; returns the failed one or an empty text, and processor seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    path = os.pathsep.join([str(folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
-    options = ["-x", "-q", "-n", "2", "-p", "no:cacheprovider", "--timeout", "200", *(("--tier", tier) if tier else ())]
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    try:
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=SECONDS)
-        output, failed = done.stdout, done.returncode not in (0, 5)
-    except subprocess.TimeoutExpired:
-        output, failed = "FAILED no end", True
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    by = (lines[0] if lines else f"ERROR {output[-300:]}") if failed else ""
-    return by, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+class Copy:
+    """A copy of the checkout in which defects are tried."""
+
+    def __init__(self, folder: Path, tier: str, seconds: float):
+        self.folder, self.tier, self.limit = folder, tier, seconds
+        self._failing: dict[str, bool] = {}
+
+    def run(self, tests: Sequence[str]) -> str:
+        """Runs tests until one fails; returns that one, or an empty text."""
+        path = os.pathsep.join([str(self.folder / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
+        workers = () if len(tests) <= FEW and all("::" in test for test in tests) else ("-n", "2")
+        tier = ("--tier", self.tier) if self.tier != "all" else ()
+        options = ["-x", "-q", *workers, "-p", "no:cacheprovider", "--timeout", "120", *tier]
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        with subprocess.Popen(
+            command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                output, _ = process.communicate(timeout=self.limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return f"UNKNOWN no end in {self.limit:.0f} s"
+        if process.returncode in (0, 5) or "ERROR: not found:" in output:  # a test that is gone
+            return ""
+        lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return lines[0].split(" - ")[0] if lines else f"ERROR {output.strip().splitlines()[-1:]}"
+
+    def found_by(self, place: Path, text: str, tests: Sequence[str]) -> str:
+        """Puts a defect into the copy, runs tests until one fails, and returns that one.
+
+        One that fails without the defect, too, counts for nothing.
+        """
+        left = list(tests)
+        while left:
+            sound = place.read_text()
+            place.write_text(text)
+            try:
+                by = self.run(left)
+            finally:
+                place.write_text(sound)
+            test = by.partition(" ")[2]
+            if not by or "::" not in test:
+                return by
+            if test not in self._failing:
+                self._failing[test] = bool(self.run([test]))
+            if not self._failing[test]:
+                return test
+            print(f"  {test} fails without a defect, too", flush=True)
+            if test not in left:  # it is of a file or a folder that was asked for
+                return f"UNKNOWN {by}"
+            left.remove(test)
+        return ""
 
 
-def count(
-    name: str, folder: Path, path: str, change: Callable[[str], str], tests: Sequence[Sequence[str]], tier: str
-) -> bool:
-    """Puts a defect into the copy, and runs each group of tests until one fails. Returns whether it was found."""
-    file = folder / path
-    text = file.read_text()
-    file.write_text(change(text))
-    seconds, by = 0.0, ""
-    try:
-        for group in tests:
-            by, more = run(folder, group, tier)
-            seconds += more
-            if by:
-                break
-    finally:
-        file.write_text(text)
-    print(f"{name:70} {'found' if by else 'SURVIVED':8} {seconds:5.0f} s  {by.split(' - ')[0][:160]}", flush=True)
-    return bool(by)
-
-
-def record(tier: str) -> None:
-    """Runs a tier with coverage, and notes which tests reach which lines."""
-    shutil.rmtree(MAPS / tier, ignore_errors=True)
-    (MAPS / tier).mkdir(parents=True)
-    config = MAPS / tier / "coveragerc"
-    config.write_text(CONFIG.replace("DATA", str(MAPS / tier / "data")))
-    env = {**os.environ, "COVERAGE_PROCESS_START": str(config)}
-    tests = FIRST if tier == "first" else ("tests",)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--tier", tier, *tests]
-    subprocess.run(command, cwd=ROOT, env=env, check=False)
-    subprocess.run([sys.executable, "-m", "coverage", "combine", f"--rcfile={config}"], cwd=ROOT, check=True)
-
-
-def reaching(tier: str, path: str, line: int) -> list[str]:
-    """Returns the tests that reach a line, by what was recorded."""
-    from coverage import CoverageData
-
-    data = CoverageData(str(MAPS / tier / "data"))
-    data.read()
-    real = os.path.realpath(ROOT / path)
-    contexts = {
-        context.partition(" (")[0]
-        for name in data.measured_files()
-        if os.path.realpath(name) == real
-        for context in data.contexts_by_lineno(name).get(line, [])
-    }
-    return sorted(context for context in contexts if "::" in context)[:MOST_TESTS]
+def changed_lines(old: str, new: str) -> list[int]:
+    """Returns the numbers of the old lines that a change takes away or follows."""
+    before, after = old.splitlines(), new.splitlines()
+    at = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+    return [*range(at + 1, at + 2 + max(0, len(before) - len(after)))]
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:
@@ -129,49 +121,87 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
     return change
 
 
-def line_replaced(line: int, text: str) -> Callable[[str], str]:
+def line_replaced(place: Place) -> Callable[[str], str]:
     """Returns what replaces a line."""
 
     def change(content: str) -> str:
         lines = content.splitlines(keepends=True)
-        return "".join([*lines[: line - 1], text, *lines[line:]])
+        return "".join([*lines[: place.line - 1], place.text, *lines[place.line :]])
 
     return change
 
 
+def results() -> list[dict[str, str]]:
+    """Returns the lines of results.tsv."""
+    lines = RESULTS.read_text().splitlines()[1:] if RESULTS.exists() else []
+    return [dict(zip(COLUMNS, line.split("\t"), strict=True)) for line in lines]
+
+
+def keep(rows: Sequence[dict[str, str]]) -> None:
+    """Writes results.tsv anew, by defect."""
+    lines = ["\t".join(row[column].replace("\t", " ") for column in COLUMNS) for row in rows]
+    RESULTS.write_text("\n".join(["\t".join(COLUMNS), *sorted(lines)]) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="defects of by_hand.py; without any, all")
+    parser.add_argument("names", nargs="*", help="defects of by_hand.py, without any all; or what --record runs")
     parser.add_argument("--tier", default="first", choices=("first", "rest", "all"))
     parser.add_argument("--drawn", type=int, default=0, help="that many drawn defects in place of those by hand")
-    parser.add_argument("--skip", type=int, default=0, help="leave out the first drawn ones")
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--below", nargs="*", default=[], help="draw from these folders alone")
     parser.add_argument("--record", action="store_true", help="note which tests reach which lines, and do nothing else")
-    parser.add_argument(
-        "--quick", action="store_true", help="run only what is tried first, and not the rest of the tier"
-    )
+    parser.add_argument("--new", action="store_true", help="leave out what has been found before")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="the most that the tests of a defect may take")
     options = parser.parse_args()
     if options.record:
-        return record(options.tier)
-    tier = "" if options.tier == "all" else options.tier
-    rest = [["tests"] if options.tier != "first" else [*FIRST]]
+        return reach.record(options.tier, options.names)
+    changes: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {}
+    if options.drawn:
+        kind = " ".join([f"seed {options.seed}", *options.below])
+        for place in draw(ROOT, options.drawn, options.seed, options.below):
+            changes[place.identity] = place.path, line_replaced(place), ()
+    else:
+        kind = "by hand"
+        for name in options.names or EDITS:
+            changes[name] = EDITS[name].path, replaced(EDITS[name].old, EDITS[name].new), EDITS[name].tests
+    known = {row["defect"]: row for row in results() if (row["defects"], row["tier"]) == (kind, options.tier)}
     with tempfile.TemporaryDirectory(prefix="opforge-mutants-") as scratch:
-        folder = Path(scratch, "checkout")
-        copy_of_checkout(folder)
-        found = []
-        if options.drawn:
-            for number, place in enumerate(draw(ROOT, options.drawn, options.seed)[options.skip :], options.skip):
-                tests = reaching(options.tier, place.path, place.first)
-                name = f"{number} {place.path}:{place.first} {place.what}"
-                groups = [tests] if tests else []
-                found.append(count(name, folder, place.path, line_replaced(place.first, place.text), groups, tier))
-        else:
-            for name in options.names or EDITS:
-                edit = EDITS[name]
-                groups = [[test] for test in edit.tests] + ([] if options.quick else rest)
-                found.append(count(name, folder, edit.path, replaced(edit.old, edit.new), groups, tier))
-    print(f"{sum(found)} of {len(found)} found")
-    sys.exit(not all(found) and not options.drawn)
+        copy = Copy(Path(scratch, "checkout"), options.tier, options.seconds)
+        copy_of_checkout(copy.folder)
+        for name, (path, change, named) in changes.items():
+            before = known.get(name, {})
+            if options.new and before.get("outcome") == "found":
+                continue
+            row = tried(copy, path, change, named, before.get("by", ""))
+            known[name] = {**row, "defects": kind, "tier": options.tier, "defect": name}
+            print(f"{row['outcome']:8} {row['seconds']:>4} s  {path}: {name}  {row['by']}", flush=True)
+            # Another run may have written meanwhile.
+            others = [old for old in results() if (old["defects"], old["tier"]) != (kind, options.tier)]
+            keep([*others, *(known[name] for name in known if name in changes or not options.drawn)])
+    outcomes = [known[name]["outcome"] for name in changes]
+    print(f"{outcomes.count('found')} of {len(outcomes)} found")
+    sys.exit(outcomes.count("found") < len(outcomes) and not options.drawn)
+
+
+def tried(
+    copy: Copy, path: str, change: Callable[[str], str], named: Sequence[str], found_before_by: str
+) -> dict[str, str]:
+    """Tries one defect, and returns its outcome, the processor seconds and the test that found it."""
+    file = copy.folder / path
+    text = file.read_text()
+    new = change(text)
+    reaching = reach.reaching(copy.tier, path, changed_lines(text, new), named)[:TESTS]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    by = ""
+    earlier = [found_before_by] if "::" in found_before_by else []
+    for group in (earlier, reaching[:FEW], reaching[FEW:], [*named]):
+        by = by or (copy.found_by(file, new, group) if group else "")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    survived = "survived" if reaching or named else "reached by none"
+    outcome = "unknown" if by.startswith("UNKNOWN") else "found" if by else survived
+    return {"outcome": outcome, "seconds": f"{seconds:.0f}", "by": by}
 
 
 if __name__ == "__main__":

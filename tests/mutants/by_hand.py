@@ -85,7 +85,7 @@ EDITS: dict[str, Edit] = {
         "builders/base.py",
         "        if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:\n",
         "        if not is_same:\n",
-        (BUILDS, "tests/unit/builders"),
+        ("tests/compile/load/test_second_load.py",),
     ),
     "a_stamp_that_may_be_of_two_contents_is_trusted": Edit(
         "src/opforge/foundation/memory.py",
@@ -115,28 +115,31 @@ EDITS: dict[str, Edit] = {
         RULES,
         "        rate = static_cast<float>(lr * correction.second_root / correction.first);\n",
         "        rate = static_cast<float>(lr);\n",
-        (OPS,),
+        (OPS + "::test_adam_is_torchs_adamw",),
     ),
     "adamw_decays_by_half": Edit(
         RULES,
         "          decay(static_cast<float>(adamw_mode ? lr * weight_decay : 0.0)),\n",
         "          decay(static_cast<float>(adamw_mode ? lr * weight_decay / 2 : 0.0)),\n",
-        (OPS,),
+        (OPS + "::test_adam_is_torchs_adamw",),
     ),
     "adagrad_forgets_the_square": Edit(
-        RULES, "        x[2] = fma(g, g, x[2]);\n", "        x[2] = fma(g, F(1.0f), x[2]);\n", (OPS,)
+        RULES,
+        "        x[2] = fma(g, g, x[2]);\n",
+        "        x[2] = fma(g, F(1.0f), x[2]);\n",
+        (OPS + "::test_adagrad_is_torchs",),
     ),
     "a_read_begins_at_the_row_and_not_at_its_block": Edit(
         "ops/csrc/aio/request.cpp",
         "    block.offset = offsets[row] + done;\n",
         "    block.offset = offsets[row];\n",
-        (OPS,),
+        (OPS + "::test_aio_writes_and_reads_a_tensor",),
     ),
     "a_process_reduces_the_first_tensor_alone": Edit(
         "ops/csrc/shm/collectives.cpp",
         "        reduce(data + k * chunk, inputs, group.ranks(), part(bytes, chunk, k) / size);\n",
         "        reduce(data + k * chunk, inputs, 1, part(bytes, chunk, k) / size);\n",
-        (OPS,),
+        (OPS + "::test_shm_adds_the_tensors_of_the_processes_of_a_host",),
     ),
     # Foreign code: a library or a module that somebody else could have written.
     "a_library_is_not_compared_with_its_digest": Edit(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-import random
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +27,14 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 class Place(NamedTuple):
-    """A defect: the lines of a file from `first` to `last`, and what takes their place."""
+    """A defect: a line of a file, what takes its place, and what was changed in it."""
 
     path: str
-    first: int
-    last: int
+    line: int
     text: str
     what: str
+    identity: str
+    """What names the defect when other lines change or the file moves: its file's name, its line and its new line."""
 
 
 def _changed(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
@@ -79,14 +80,19 @@ def places(root: Path, path: Path) -> Iterator[Place]:
                 written = f"({ast.unparse(ast.fix_missing_locations(other))})".encode()
                 new = line[: node.col_offset] + written + line[node.end_col_offset :]
                 name = path.relative_to(root).as_posix()
-                yield Place(name, node.lineno, node.lineno, new.decode(), what)
+                identity = f"{path.name}: {lines[node.lineno - 1].strip()} -> {new.decode().strip()}"
+                yield Place(name, node.lineno, new.decode(), what, identity)
 
 
-def draw(root: Path, count: int, seed: int = SEED) -> list[Place]:
-    """Returns `count` defects of the product's lines, each in another file or function by chance alone."""
+def draw(root: Path, count: int, seed: int = SEED, below: Sequence[str] = ()) -> list[Place]:
+    """Returns `count` defects of the product's lines, by chance alone; of these folders alone, if there are any.
+
+    The same ones are drawn after other lines have changed, and after files have moved: each place has its own number.
+    """
     files = sorted(path for folder in PRODUCT for path in (root / folder).rglob("*.py") if not _is_link(root, path))
-    found = [place for path in files for place in places(root, path)]
-    return random.Random(seed).sample(found, count)
+    found = {place.identity: place for path in files for place in places(root, path)}
+    wanted = [place for place in found.values() if not below or place.path.startswith(tuple(below))]
+    return sorted(wanted, key=lambda place: hashlib.sha256(f"{seed} {place.identity}".encode()).digest())[:count]
 
 
 def _is_link(root: Path, path: Path) -> bool:

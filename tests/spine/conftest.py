@@ -5,15 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support import child_processes, sample_ops, text_files
-
-MODULE = """
-import os
-from opforge import OpBuilder
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-class Plain(OpBuilder):
-    name, abi, sources = "plain", "c", [FOLDER + "/plain.cpp"]
-"""
+from support import declared_op, sample_ops
+from support.paths import OF_A_USER
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +14,23 @@ def needs_a_compiler():
     """Skips the tests of a machine on which nothing can be built."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++ (apt install g++)")
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """A function that has a user's folders made once, and copies them to a test's own: what was made can be moved."""
+    folders = {}
+
+    def copied(make, scratch):
+        if make not in folders:
+            folders[make] = template = tmp_path_factory.mktemp(make.__name__)
+            with pytest.MonkeyPatch.context() as patch:
+                for name, part in OF_A_USER.items():
+                    patch.setenv(name, str(template / part))
+                make(template)
+        shutil.copytree(folders[make], scratch, symlinks=True, dirs_exist_ok=True)
+
+    return copied
 
 
 @pytest.fixture
@@ -33,5 +43,5 @@ def folder(tmp_path):
 @pytest.fixture
 def declared(folder):
     """The variables with which other processes find `plain_ops:Plain`, the declaration of the op in `folder`."""
-    text_files.write(folder, "plain_ops.py", MODULE)
-    return {"PYTHONPATH": f"{child_processes.environment()['PYTHONPATH']}:{folder}"}
+    declared_op.declare(folder)
+    return declared_op.variables(folder)

@@ -24,12 +24,9 @@ class Publisher:
     """A user with a key that may sign packages of acme, and a registry in a folder."""
 
     def __init__(self, scratch):
-        self.scratch = scratch
-        self.registry = scratch / "registry"
-        self.registry.mkdir()
+        self.scratch, self.registry = scratch, scratch / "registry"
         self.url = f"file://{self.registry}"
         self.variables = {"XDG_DATA_HOME": str(scratch / "data"), "OPFORGE_KERNEL_PATH": str(scratch / "kernels")}
-        self.run("key", "trust", self.run("key", "new", "ci")["public"], "--for", "package:acme/*")
 
     def run(self, *words, folder=".", code=0, **changes):
         """Runs a command in a folder below the scratch folder; returns the document that it prints."""
@@ -41,8 +38,34 @@ class Publisher:
         return json.loads(done.stdout)
 
 
+def with_a_key(scratch):
+    """Makes the folders of a publisher who has a key."""
+    (scratch / "registry").mkdir()
+    publisher = Publisher(scratch)
+    publisher.run("key", "trust", publisher.run("key", "new", "ci")["public"], "--for", "package:acme/*")
+
+
+def with_a_package(scratch):
+    """Makes the folders of a publisher who has published a package of Python alone."""
+    from support.kernels.projects import python_project
+
+    with_a_key(scratch)
+    python_project(scratch / "project")
+    publisher = Publisher(scratch)
+    publisher.run("pack", "--no-try", folder="project")
+    publisher.run("publish", publisher.url, folder="project")
+
+
 @pytest.fixture
-def publisher(tmp_path):
+def publisher(made_once, tmp_path):
+    made_once(with_a_key, tmp_path)
+    return Publisher(tmp_path)
+
+
+@pytest.fixture
+def published(made_once, tmp_path):
+    """A publisher who has published `acme/plain`."""
+    made_once(with_a_package, tmp_path)
     return Publisher(tmp_path)
 
 
@@ -72,33 +95,23 @@ print(scale.scale(torch.ones(2)).tolist())
 
 
 @pytest.mark.parametrize("part", ["blobs", "statements", "withdrawals"])
-def test_a_package_that_was_changed_in_the_registry_is_not_installed(publisher, part):
-    from support.kernels.projects import python_project
-
-    python_project(publisher.scratch / "project")
-    publisher.run("pack", "--no-try", folder="project")
-    publisher.run("publish", publisher.url, folder="project")
-    files = [path for path in publisher.registry.rglob("*") if path.is_file() and part in path.as_posix()]
+def test_a_package_that_was_changed_in_the_registry_is_not_installed(published, part):
+    files = [path for path in published.registry.rglob("*") if path.is_file() and part in path.as_posix()]
     assert files
     for path in files:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.chmod(0o644)
         path.write_bytes(content)
-    into = publisher.variables["OPFORGE_KERNEL_PATH"]
-    publisher.run("install", "acme/plain", "--into", into, "--remote", publisher.url, code=1)
+    into = published.variables["OPFORGE_KERNEL_PATH"]
+    published.run("install", "acme/plain", "--into", into, "--remote", published.url, code=1)
     assert not [name for _, _, names in os.walk(into) for name in names if name.endswith(".py")]
 
 
-def test_a_package_of_a_key_that_nobody_trusts_is_not_installed(publisher):
-    from support.kernels.projects import python_project
-
-    python_project(publisher.scratch / "project")
-    publisher.run("pack", "--no-try", folder="project")
-    publisher.run("publish", publisher.url, folder="project")
-    publisher.run("key", "revoke", "ci")
-    into = publisher.variables["OPFORGE_KERNEL_PATH"]
-    refused = publisher.run("install", "acme/plain", "--into", into, "--remote", publisher.url, code=1)
+def test_a_package_of_a_key_that_nobody_trusts_is_not_installed(published):
+    published.run("key", "revoke", "ci")
+    into = published.variables["OPFORGE_KERNEL_PATH"]
+    refused = published.run("install", "acme/plain", "--into", into, "--remote", published.url, code=1)
     assert "revoked" in json.dumps(refused)
 
 
@@ -131,10 +144,20 @@ class layers:
     assert torch.equal(model(x), before)
 
 
+REPEATED = """
+import torch
+library = torch.library.Library("repeated", "DEF")
+library.define("often(Tensor x) -> Tensor")
+library.impl("often", lambda x: x.repeat(TIMES), "CPU")
+torch.library.register_fake("repeated::often", lambda x: x.new_empty(x.numel() * TIMES), lib=library)
+"""
 COMPILED = """
 import torch, opforge
+with opforge.compiled("before"):  # what is registered from now on is seen
+    pass
+import repeated
 def double(x):
-    return (x * 2).sin()
+    return (torch.ops.repeated.often(x).view(1, -1) * 2).sin()
 with opforge.compiled("pair") as graphs:
     got = torch.compile(double)(torch.ones(6))
 print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))))
@@ -142,10 +165,16 @@ print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))
 
 
 def test_what_torch_compile_has_compiled_is_found_by_the_next_process_without_a_compiler(own_store, tmp_path):
-    first = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "first")}
-    assert child_processes.run_with_torch(COMPILED, env=first).split() == ["0", "1", "True"]
-    second = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "second"), "PATH": str(tmp_path)}
-    assert child_processes.run_with_torch(COMPILED, env=second).split() == ["1", "0", "True"]
+    def run(name, **more):
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name), "PYTHONPATH": str(tmp_path), **more}
+        env["PYTHONPATH"] += f":{child_processes.environment()['PYTHONPATH']}"
+        return child_processes.run_with_torch(COMPILED, env=env).split()
+
+    text_files.write(tmp_path, "repeated.py", f"TIMES = 2{REPEATED}")
+    assert run("first") == ["0", "1", "True"]
+    assert run("second", PATH=str(tmp_path)) == ["1", "0", "True"]
+    text_files.write(tmp_path, "repeated.py", f"TIMES = 3{REPEATED}")
+    assert run("third")[1:] == ["1", "True"], "what Python has registered for an op is compared"
 
 
 def test_a_program_and_its_ops_are_one_file_that_needs_no_compiler_and_is_checked(relu_folder, tmp_path):

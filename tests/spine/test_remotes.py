@@ -7,7 +7,7 @@ import os
 import shutil
 
 import pytest
-from support import child_processes, sample_ops
+from support import child_processes, declared_op, sample_ops
 from support.remote import scripted, servers
 
 pytestmark = pytest.mark.compile
@@ -22,17 +22,12 @@ print(op.value(), op.origin)
 
 
 class User:
-    """A user with a key, who builds and publishes on one machine and loads on another."""
+    """A user with a key, who has built and published on one machine and loads on another."""
 
-    def __init__(self, folder, variables, scratch):
-        self.folder, self.variables, self.scratch = folder, variables, scratch
-        self.remote = scratch / "remote"
-        self.remote.mkdir()
+    def __init__(self, scratch):
+        self.scratch, self.folder, self.remote = scratch, scratch / "op", scratch / "remote"
         self.url = f"file://{self.remote}"
-        self.public = self.run("key", "new", "ci")["public"]
-        self.run("key", "trust", self.public, "--for", "op:*")
-        assert child_processes.run_python(LOAD, env=variables) == "1 built\n"
-        self.run("publish", self.url, "plain")
+        self.variables = declared_op.variables(self.folder)
 
     def run(self, *words, code=0, **changes):
         """Runs a command; returns the document that it prints."""
@@ -65,9 +60,21 @@ class User:
         return [path for path in self.remote.rglob("*") if path.is_file() and part in path.as_posix()]
 
 
+def published(scratch):
+    """Makes the folders of a user who has published."""
+    sample_ops.plain_op(scratch / "op")
+    (scratch / "remote").mkdir()
+    declared_op.declare(scratch / "op")
+    user = User(scratch)
+    user.run("key", "trust", user.run("key", "new", "ci")["public"], "--for", "op:*")
+    assert child_processes.run_python(LOAD, env=user.variables) == "1 built\n"
+    user.run("publish", user.url, "plain")
+
+
 @pytest.fixture
-def user(folder, declared, tmp_path):
-    return User(folder, declared, tmp_path)
+def user(made_once, tmp_path):
+    made_once(published, tmp_path)
+    return User(tmp_path)
 
 
 def test_an_op_is_built_once_signed_and_fetched_from_a_server_without_a_compiler(user):

@@ -18,7 +18,27 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 TIERS = ("first", "rest", "long")
 """What `--tier` accepts. `rest` is the second without the first: what `make test` has run is not run again."""
-FIRST = ("spine", "unit", "contract/test_accelerators.py")
+FIRST = (
+    "spine",
+    "unit",
+    "contract/test_accelerators.py",
+    # What a build reads without a compiler's list of it, and what a layer's entry is compared with.
+    "compile/builds/test_beside_a_layer.py",
+    "compile/builds/test_inputs.py",
+    "compile/builds/test_unlisted_inputs.py",
+    # What is loaded a second time in a process is that of what has changed since: the path that most calls take.
+    "compile/load/test_second_load.py",
+    "compile/load/test_values_that_change_in_place.py",
+    # The only tests of what reads and writes remote stores: by servers of the test's own process, in 5 s together.
+    "fault/stores/test_bad_servers.py",
+    "fault/stores/test_connections.py",
+    "fault/stores/test_cut_downloads.py",
+    "fault/stores/test_folder_faults.py",
+    "fault/stores/test_folder_locks.py",
+    "fault/stores/test_mutated_answers.py",
+    "fault/stores/test_publishing.py",
+    "fault/stores/test_slow_servers.py",
+)
 """What `make test` collects, below tests/."""
 BUT = {
     "unit/bench/test_page.py": "needs matplotlib",
@@ -31,6 +51,8 @@ BUT = {
     "unit/packages/project/test_hub_publish.py": "needs huggingface_hub",
     "unit/packages/test_environment_oracle.py": "needs torch-abi-audit",
     "unit/packages/test_hub_signatures.py": "needs sigstore",
+    "unit/port/test_runs.py": "imports torch in processes, to run what was ported",
+    "unit/port/test_size.py": "reads large programs for seconds",
     "unit/project/test_formats.py": "needs jsonschema",
     "unit/project/test_site.py": "needs Sphinx",
     "unit/remote/farm": "needs distributed; starts the workers of a farm",
@@ -62,15 +84,20 @@ def _is_below(name: str, places: object) -> bool:
 
 @functools.cache  # of a file, and not of each of its tests
 def is_first(path: Path) -> bool:
-    """Returns whether `make test` collects a file, or goes into a folder."""
+    """Returns whether `make test` collects a file, or all of a folder."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
     return _is_below(name, FIRST) and not _is_below(name, BUT)
+
+
+def _leads_to_first(folder: Path) -> bool:
+    name = folder.relative_to(TESTS).as_posix() if folder.is_relative_to(TESTS) else "."
+    return name == "." or any(place.startswith(f"{name}/") for place in FIRST)
 
 
 def is_left_out(path: Path) -> bool:
     """Returns whether the tier has no test of this file or folder. What it says of a file needs no import of it."""
     if _chosen == "first":
-        return path.is_file() and not is_first(path)
+        return not is_first(path) and (path.is_file() or not _leads_to_first(path))
     if _chosen == "rest":
         return path.suffix == ".py" and is_first(path) and "mark.test_all(" not in path.read_text()
     return False

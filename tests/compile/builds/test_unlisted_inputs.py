@@ -18,12 +18,10 @@ from opforge.builders.run.dependencies import files_in_flags
 from opforge.builders.run.reads import assembled, equal_headers, questions
 from opforge.errors import BuilderError, BuildResourceError
 
-COMPILERS = [
-    "g++",
-    pytest.param(
-        "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
-    ),
-]
+NEEDS_CLANG = pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
+ANOTHER = pytest.mark.test_all("asks the same of another compiler")
+OF_CLANG = [NEEDS_CLANG, ANOTHER]
+COMPILERS = ["g++", pytest.param("clang++", marks=OF_CLANG)]
 VALUE = sample_ops.EXPORT + " int value() { return VALUE; }\n"
 TWO_FUNCTIONS = sample_ops.EXPORT + " int value() { return 1; }\n" + sample_ops.EXPORT + " int other() { return 2; }\n"
 BLOB = """\
@@ -49,14 +47,12 @@ def build_and_call(tmp_path, monkeypatch):
     ("compiler", "option", "texts"),
     [
         ("g++", "-specs={}", "*cc1plus:\n+ -DVALUE=@\n\n"),
-        ("clang++", "--config {}", "-DVALUE=@\n"),
+        pytest.param("clang++", "--config {}", "-DVALUE=@\n", marks=OF_CLANG),
         ("g++", "@{}", "-DVALUE=@\n"),
-        ("clang++", "-Xclang @{}", "-DVALUE=@\n"),
+        pytest.param("clang++", "-Xclang @{}", "-DVALUE=@\n", marks=OF_CLANG),
     ],
 )
 def test_a_file_of_flags_is_an_input(tmp_path, build_and_call, compiler, option, texts):
-    if not shutil.which(compiler):
-        pytest.skip("needs clang++ (apt install clang)")
     text_files.write(tmp_path, "plain.cpp", VALUE)
     flags = option.format(tmp_path / "named").split()
     for number in (1, 2):
@@ -78,13 +74,16 @@ def test_a_file_of_flags_named_in_another_one_is_an_input(tmp_path, build_and_ca
     ("compiler", "flags", "text"),
     [
         ("g++", ["-fprofile-use={}", "-Wno-coverage-mismatch", "-Wno-missing-profile"], ""),
-        ("clang++", ["-fsanitize=undefined", "-fsanitize-trap=undefined", "-fsanitize-ignorelist={}"], "src:none\n"),
-        ("clang++", ["-Xclang", "-fmodule-map-file={}"], "module none {}\n"),
+        pytest.param(
+            "clang++",
+            ["-fsanitize=undefined", "-fsanitize-trap=undefined", "-fsanitize-ignorelist={}"],
+            "src:none\n",
+            marks=OF_CLANG,
+        ),
+        pytest.param("clang++", ["-Xclang", "-fmodule-map-file={}"], "module none {}\n", marks=OF_CLANG),
     ],
 )
 def test_a_file_that_configures_the_compiler_is_an_input(tmp_path, build_and_call, compiler, flags, text):
-    if not shutil.which(compiler):
-        pytest.skip("needs clang++ (apt install clang)")
     text_files.write(tmp_path, "plain.cpp", TWO_FUNCTIONS)
     flags = [flag.format(tmp_path / "named") for flag in flags]
     for more in ("", "\n"):
@@ -206,7 +205,7 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize("compiler", [*COMPILERS, "launcher", "lto"])
+@pytest.mark.parametrize("compiler", [*COMPILERS, *(pytest.param(way, marks=ANOTHER) for way in ("launcher", "lto"))])
 @pytest.mark.parametrize("form", PIECES)
 def test_a_file_whose_name_is_put_together_is_an_input(tmp_path, build_and_call, monkeypatch, form, compiler):
     """gcc's assembler lists it. With clang, a launcher and link-time optimization the unit is compiled again."""

@@ -75,6 +75,15 @@ def test_the_lock_of_a_process_that_was_killed_is_void(root, store):
     assert files(root) == ["v1/x"]
 
 
+@pytest.mark.parametrize("target", ["nowhere", "x"])
+def test_a_link_in_the_place_of_a_lock_is_void_after_its_time(root, store, target):
+    """It is compared itself: what it leads to may be missing for ever, or an object."""
+    store.put_if_absent("v1/x", b"1")
+    (root / "v1/x.lock").symlink_to(target)
+    assert store.put_if_unchanged("v1/x", b"2", store.get("v1/x", 9).version)
+    assert files(root) == ["v1/x"]
+
+
 def test_a_lock_that_is_released_in_time_is_waited_for(root, store):
     store.put_if_absent("v1/x", b"1")
     process = start(HOLD, root, VOID=30, SECONDS=0.3)

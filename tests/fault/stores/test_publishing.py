@@ -81,7 +81,12 @@ def test_a_server_that_ignores_if_match_is_refused():
         store_of(script).put_if_absent("v1/x", b"x")
 
 
-def test_an_object_whose_answer_was_lost_counts_as_stored():
+@pytest.mark.parametrize(
+    "in_its_place",
+    [None, b"no HTTP\r\n\r\n", response("503 Service Unavailable")],
+    ids=["nothing", "no HTTP", "a proxy's 503"],
+)
+def test_an_object_whose_answer_was_lost_counts_as_stored(in_its_place):
     class LosesAnswers(Honest):
         lost = 0
 
@@ -89,7 +94,7 @@ def test_an_object_whose_answer_was_lost_counts_as_stored():
             answer = super().put(request, name, data)
             if name == "/v1/x" and b"201" in answer and self.lost < 2:
                 self.lost += 1
-                return None
+                return in_its_place
             return answer
 
     with serve(LosesAnswers()) as script:
@@ -158,6 +163,7 @@ with dav.hold(store._client, "v1/killed"):
 """
 
 
+@pytest.mark.test_all("starts a server")
 def test_the_lock_of_a_process_that_was_killed_is_void_on_apache(apache):
     store = WebStore(apache.url, timing=QUICK)
     assert store.put_if_absent("v1/killed", b"1")
@@ -170,6 +176,7 @@ def test_the_lock_of_a_process_that_was_killed_is_void_on_apache(apache):
     assert sorted(os.listdir(f"{apache.root}/v1")) == ["killed", "probe"]
 
 
+@pytest.mark.test_all("starts a server")
 def test_a_live_lock_that_was_taken_for_void_gets_its_name_back_on_apache(apache):
     client = WebStore(apache.url)._client
     dav.make_collections(client, "v1/x")
@@ -179,6 +186,7 @@ def test_a_live_lock_that_was_taken_for_void_gets_its_name_back_on_apache(apache
     assert [name for name in os.listdir(f"{apache.root}/v1") if name.endswith(".lock")] == []
 
 
+@pytest.mark.test_all("starts a server")
 def test_a_folder_and_a_server_of_the_same_files_have_the_same_locks(apache):
     """A team can publish by file:// on some machines, and by WebDAV on others."""
     from opforge.remote.stores.folder.store import FolderStore
@@ -198,6 +206,7 @@ def test_a_folder_and_a_server_of_the_same_files_have_the_same_locks(apache):
 # S3.
 
 
+@pytest.mark.test_all("needs obstore")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_cannot_use_s3_and_says_so(monkeypatch):
     pytest.importorskip("obstore")
@@ -206,6 +215,7 @@ def test_a_forked_child_cannot_use_s3_and_says_so(monkeypatch):
         open_store("s3://bucket/ops?skip_signature=true").get("v1/x", 1)
 
 
+@pytest.mark.test_all("needs obstore")
 def test_a_bucket_that_cannot_be_reached_is_an_error_without_credentials(monkeypatch):
     pytest.importorskip("obstore")
     monkeypatch.setattr(cloud, "_used_by_pid", 0)

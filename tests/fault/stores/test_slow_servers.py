@@ -133,6 +133,7 @@ def bucket(monkeypatch):
 MODIFIED = {"Last_Modified": "Mon, 02 Nov 2026 00:00:00 GMT", "ETag": '"1"'}
 
 
+@pytest.mark.test_all("needs obstore")
 def test_a_bucket_whose_file_comes_in_drops(bucket):
     whole = response("200 OK", b"x" * 1_000_000, **MODIFIED)
     with serve(lambda _request, _number: dribbled(whole)) as script:
@@ -140,6 +141,7 @@ def test_a_bucket_whose_file_comes_in_drops(bucket):
     assert "get v1/topics/op/a.json failed" in text
 
 
+@pytest.mark.test_all("needs obstore")
 def test_a_bucket_whose_blob_comes_in_drops_has_the_time_for_its_size(bucket):
     data = b"x" * 1_000_000
     whole = response("200 OK", data, **MODIFIED)

@@ -65,6 +65,7 @@ def test_a_prefix_that_is_no_path_is_refused(prefix):
         ("file://", "its path is not absolute"),
         ("file:///ops?push=1", "the option 'push' is unknown. Options of file:// stores: none"),
         ("https://host/ops?tokn_env=A", "the option 'tokn_env' is unknown. Did you mean 'token_env'?"),
+        ("https://host/ops?tokn_env=", "the option 'tokn_env' is unknown. Did you mean 'token_env'?"),
         ("https://host/ops?token_env=A&token_env=B", "the option 'token_env' is twice"),
         ("https://host/ops?token_env=hid.den", "token_env is not the name of a variable"),
         ("https://user:hidden@host/ops", "credentials are in the URL. Remove them; use ~/.netrc"),

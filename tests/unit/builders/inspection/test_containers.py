@@ -8,12 +8,14 @@ import struct
 import pytest
 from click.testing import CliRunner
 from support import text_files
+from support.tiers import TESTS
 
 from opforge.builders.inspection import cuobjdump, fatbin, shims
 from opforge.builders.inspection.examine import examine
 from opforge.builders.inspection.reader import FileFormatError, Reader
 from opforge.cli.inspect import command
 
+CUBIN = f"{TESTS}/fuzz/corpus/inspection/cubin/sm_80.cubin"
 PTX = b".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry add() { ret; }\n"
 
 
@@ -48,6 +50,14 @@ def test_every_part_of_every_container_is_found():
     assert code_of(images[0]) == PTX and code_of(images[1]) == b"\x7fELFx"
     assert images[2].code is None and images[2].compression == "zstd"
     assert fatbin.cuda_images(Reader(container(part(1, 75, b"zz", 0x2011, 2))))[0].compression == "lz4"
+
+
+def test_a_device_file_is_found_at_the_beginning_of_a_section_and_behind_other_bytes():
+    with open(CUBIN, "rb") as file:
+        cubin = file.read()
+    images = fatbin.embedded(Reader(cubin + b"\0" * 8 + cubin))
+    assert [image[:2] for image in images] == [("SASS", "sm_80")] * 2
+    assert all(code_of(image) == cubin for image in images)
 
 
 @pytest.mark.parametrize("length", [8, 30, 100])

@@ -110,6 +110,12 @@ def test_each_area_has_names_of_its_own(area):
     assert not ownership.is_own(layout, layout.path(area, own_names.EXAMPLES[area], "a", "b"))
 
 
+@pytest.mark.parametrize("area", [name for name in AREAS if areas.AREAS[name].inner])
+def test_a_file_that_somebody_put_into_a_folder_of_opforges_is_not_opforges(area):
+    layout = Layout("/store")
+    assert not ownership.is_own(layout, layout.path(area, own_names.EXAMPLES[area], "report 2026"))
+
+
 @pytest.mark.parametrize("path", ["/store/thesis", "/store/v2/notes", "/elsewhere/v2/logs/x.log", "/store/v2/../a"])
 def test_other_paths_are_not_opforges(path):
     assert not ownership.is_own(Layout("/store"), path)

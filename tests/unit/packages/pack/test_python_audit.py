@@ -36,6 +36,7 @@ def test_this_is_accepted(tmp_path, text):
         ("import importlib\nimportlib.import_module('relu._ops')\n", "line 2: it imports relu._ops"),
         ("open('x', 'w')\n", "line 1: it writes (open) when it is imported: do it in a function"),
         ("open('x', mode='ab')\n", "line 1: it writes (open)"),
+        ("open('x', 'rb+')\n", "line 1: it writes (open)"),
         ("from pathlib import Path\nPath('x').write_text('')\n", "line 2: it changes files (Path('x').write_text)"),
         ("class A:\n    import os\n    os.makedirs('x')\n", "line 3: it changes files (os.makedirs)"),
         ("import subprocess\nsubprocess.run(['ls'])\n", "line 2: it starts a process (subprocess.run)"),
