@@ -167,6 +167,10 @@ inline void keep_alive(PyObject* nurse, PyObject* patient) {
     std::lock_guard<std::mutex> hold(objects().lock);
     instance->kept.push_back(patient);
 }
+[[noreturn]] inline void raise_without_constructor(const Class& c) {
+    raise(opforge_PyExc_TypeError, (c.name + ".__init__() must be called when overriding __init__").c_str());
+    throw Raised();
+}
 // Returns the C++ object behind an object, or null if that is none of the class.
 inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<void>* held = nullptr) {
     if (!wanted || !is(o, reinterpret_cast<_typeobject*>(wanted->type))) {
@@ -174,8 +178,7 @@ inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<voi
     }
     Instance* instance = instance_of(o);
     if (!instance) {
-        raise(opforge_PyExc_TypeError, (wanted->name + ".__init__() must be called when overriding __init__").c_str());
-        throw Raised();
+        raise_without_constructor(*wanted);
     }
     void* pointer = instance->pointer;
     for (const Class* c = instance->type; c != wanted; c = c->base) {
