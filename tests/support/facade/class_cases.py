@@ -204,9 +204,9 @@ class Uses:
 
 def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     uses = Uses(m)
-    for name in ("identity", "internal", "owner", "subclass", "no_init", "no_init_and_no_use", "changed", "again", "weak",
-                 "tensors", "dying", "owned_by_nobody", "owned_by_cpp", "same_address", "own_attributes", "own_state", "loose",
-                 "members", "enumerations"):  # fmt: skip
+    for name in ("identity", "internal", "owner", "subclass", "no_init", "no_init_and_no_use", "changed", "again",
+                 "weak", "tensors", "dying", "owned_by_nobody", "owned_by_cpp", "same_address", "own_attributes",
+                 "own_state", "loose", "members", "enumerations"):  # fmt: skip
         yield name, getattr(uses, name)
         if name != "no_init":
             yield f"{name} leaves", lambda name=name: _lives(m, getattr(uses, name))
