@@ -154,6 +154,15 @@ class Declaration:
     arguments: tuple[str, ...]
 
     @property
+    def makes_by_default_on_the_cpu(self) -> bool:
+        """Whether no device is the CPU, and no layout a strided one: in a factory such as `empty`.
+
+        `empty_like` and its kind take theirs from a tensor, and the sparse ones have no default.
+        """
+        beside = any("Tensor" in entry.type and entry.type != "at::TensorOptions" for entry in self.parameters)
+        return not beside and not self.name.startswith("sparse_")
+
+    @property
     def refused(self) -> str | None:
         """Returns the type for which the stable ABI cannot carry this call, None if it can."""
         return next((REFUSED[parameter.type] for parameter in self.parameters if parameter.type in REFUSED), None)
@@ -262,6 +271,8 @@ def body(declaration: Declaration, name: str, overload: str, carried: str, by_ha
         outs = ", ".join(declaration.arguments[-count:])
         return f"ops<Used>::template in_place<{count}>({call}); return {carried}({outs});"
     if any(entry.type == "at::TensorOptions" for entry in declaration.parameters):
+        if declaration.makes_by_default_on_the_cpu:
+            call = re.sub(r"\boptions\.(layout|device)_opt\(\)", r"facade::\1_to_pass(options)", call)
         return f"return facade::with_grad(options, ops<Used>::template call<{carried}>({call}));"
     return f"return ops<Used>::template call<{carried}>({call});"
 

@@ -48,6 +48,24 @@ def test_a_function_calls_its_operator_with_torchs_defaults(tmp_path: Path) -> N
     ]
 
 
+OPTIONS = "options.layout_opt(), options.device_opt()"
+PASSED = "facade::layout_to_pass(options), facade::device_to_pass(options)"
+
+
+@pytest.mark.parametrize(
+    ("first", "passed"),
+    [("at::IntArrayRef size", PASSED), ("const at::Tensor & self", OPTIONS), ("at::TensorList list", OPTIONS)],
+)
+def test_a_factory_passes_no_device_and_layout_that_it_has_by_default(tmp_path: Path, first: str, passed: str) -> None:
+    name = first.split()[-1]
+    text = (
+        f"inline at::Tensor twice({first}, at::TensorOptions options={{}}) {{\n"
+        f"    return at::_ops::twice::call({name}, {OPTIONS});\n}}\n"
+    )
+    (line,) = _generated(tmp_path, text)
+    assert f'call<Tensor>("aten::twice", "", {name}, {passed})' in line
+
+
 def test_a_method_has_the_defaults_of_the_class(tmp_path: Path) -> None:
     methods = (
         "  at::Tensor & twice_(int64_t n=2) const;\n"

@@ -177,7 +177,7 @@ private:
 class Raised : public std::exception {
 public:
     // Takes the exception that is set in this thread.
-    Raised() {
+    OPFORGE_COLD Raised() {
         PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
         opforge_PyErr_Fetch(&type, &value, &trace);
         opforge_PyErr_NormalizeException(&type, &value, &trace);
@@ -255,7 +255,7 @@ Ref called(PyObject* f, const A&... arguments) {
 }
 
 // Makes a subclass of one of Python's own types, with one method.
-inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
+OPFORGE_COLD inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
     Ref builtins = imported("builtins");
     Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
     checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
@@ -302,7 +302,7 @@ inline std::string type_name(PyObject* o) {
     return p ? std::string(p, static_cast<size_t>(n)) : std::string();
 }
 // Returns an object's repr, for texts of errors and signatures: one that raises must not hide the text.
-inline std::string shown(PyObject* o) {
+OPFORGE_COLD inline std::string shown(PyObject* o) {
     Ref text = Ref::steal(opforge_PyObject_Repr(o));
     OpforgePySize n = 0;
     const char* p = text ? opforge_PyUnicode_AsUTF8AndSize(text.get(), &n) : nullptr;
@@ -399,7 +399,7 @@ inline Ref from_tensor(const at::Tensor& t) {
 
 // Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.
 inline void raise(PyObject* type, const char* text) { opforge_PyErr_SetString(type, text); }
-inline void raise_torch_error(const char* path, const char* name, const char* text) {
+OPFORGE_COLD inline void raise_torch_error(const char* path, const char* name, const char* text) {
     Ref module = Ref::steal(opforge_PyImport_ImportModule(path));
     Ref type = Ref::steal(module ? opforge_PyObject_GetAttrString(module.get(), name) : nullptr);
     opforge_PyErr_Clear();

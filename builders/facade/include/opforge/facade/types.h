@@ -639,7 +639,7 @@ constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kI
 // The facade reads torch's numbers of dtypes, devices, layouts, and the sizes of elements, as its headers
 // state them. A torch in which they are others is refused when a library loads.
 namespace facade {
-inline void check_numbers() {
+OPFORGE_COLD inline void check_numbers() {
     const std::pair<int32_t, ScalarType> dtypes[] = {{aoti_torch_dtype_uint8(), ScalarType::Byte},
                                                      {aoti_torch_dtype_int8(), ScalarType::Char},
                                                      {aoti_torch_dtype_int16(), ScalarType::Short},
