@@ -162,12 +162,6 @@ struct AutogradCall {
     // what forward threw: on its way through Python it would lose its type
     std::exception_ptr thrown;
 };
-// An object's attribute, or an empty reference where this torch has none of that name.
-inline Ref attribute_or_none(PyObject* o, const char* name) {
-    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
-    opforge_PyErr_Clear();
-    return found;
-}
 // What autograd's Python side is asked. What a later torch lacks makes no call wrong: it goes through Python.
 struct Autograd {
     Name requires_grad{"requires_grad"}, level{"_current_level"}, needs_input_grad{"needs_input_grad"},

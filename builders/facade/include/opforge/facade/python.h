@@ -233,6 +233,12 @@ inline void checked(int code) {
     }
 }
 inline Ref attribute(PyObject* o, const char* name) { return checked(opforge_PyObject_GetAttrString(o, name)); }
+// An object's attribute, or an empty reference where this torch has none of that name.
+inline Ref attribute_or_none(PyObject* o, const char* name) {
+    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
+    opforge_PyErr_Clear();
+    return found;
+}
 inline Ref imported(const char* name) { return checked(opforge_PyImport_ImportModule(name)); }
 // The name of an attribute, as an object that is made once: finding an attribute by it costs a third.
 class Name {
