@@ -45,7 +45,7 @@ FORMATS = {
     "two dimensions": (torch.ones(2, 3), "Contiguous"),
     "contiguous": (torch.ones(2, 3, 4, 5), "Contiguous"),
     "channels last": (torch.ones(2, 3, 4, 5).to(memory_format=LAST), "ChannelsLast"),
-    "one channel": (torch.ones(2, 1, 4, 5).to(memory_format=LAST), "Contiguous"),
+    "one channel": (torch.ones(2, 1, 4, 5).to(memory_format=LAST), "ChannelsLast"),
     "one pixel": (torch.ones(2, 3, 1, 1).to(memory_format=LAST), "ChannelsLast"),
     "some channels": (torch.ones(2, 8, 4, 5).to(memory_format=LAST)[:, :3], "ChannelsLast"),
     "every second row": (torch.ones(2, 3, 8, 5).to(memory_format=LAST)[:, :, ::2], "ChannelsLast"),
@@ -112,6 +112,65 @@ def test_a_variant_takes_its_first_alternative_that_needs_no_conversion(module: 
             module.alternative(value)
     assert module.either(True) == 3 and module.either(False) == "three"
     assert module.either.__doc__ is not None and "-> int | str" in module.either.__doc__
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("error", RuntimeError),
+        ("index", IndexError),
+        ("value", ValueError),
+        ("type", TypeError),
+        ("not implemented", NotImplementedError),
+        ("linalg", torch.linalg.LinAlgError),
+        ("range", RuntimeError),
+    ],
+)
+def test_an_error_of_backward_has_torchs_type(module: ModuleType, what: str, error: type[Exception]) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(error, match=what) as raised:
+        module.fails(x, [x], what).sum().backward()
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize(("what", "position"), [("list", 2), ("text", 3)])
+def test_a_gradient_of_an_argument_that_is_no_tensor_is_an_error(module: ModuleType, what: str, position: int) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(
+        RuntimeError, match=f"a gradient different that is defined at position {position}, std the corr"
+    ):
+        module.fails(x, [x, x], what).sum().backward()
+
+
+def test_a_vector_of_tensors_is_one_argument_without_a_gradient(module: ModuleType) -> None:
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    module.fails(x, [y, y], "").sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1, 1] and y.grad is None
+
+
+def test_sizes_become_a_tuple(module: ModuleType) -> None:
+    assert module.sizes(torch.ones(2, 3)) == (2, 3) and module.sizes(torch.tensor(1)) == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint64, torch.uint16, torch.float16])
+def test_an_item_is_a_number_of_any_dtype(module: ModuleType, dtype: torch.dtype) -> None:
+    assert module.item(torch.tensor([4.0]).to(dtype)) == 4
+
+
+def test_a_number_that_no_scalar_holds_is_refused(module: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="on torch's stable ABI"):
+        module.item(torch.tensor([2**63], dtype=torch.uint64))
+
+
+def test_a_deduced_schema_names_its_results_as_torch_does(module: ModuleType) -> None:
+    schema = str(torch.ops.facade_names.deduced.default._schema)
+    assert schema == "facade_names::deduced(Tensor _0, int _1) -> (Tensor _0, int _1)"
+
+
+def test_an_empty_list_to_join_has_torchs_type_of_error(module: ModuleType) -> None:
+    if torch.__version__.startswith(IN_INFERENCE):
+        with pytest.raises(ValueError, match="expected a non-empty list of Tensors"):
+            module.joined([])
 
 
 def test_an_operator_that_inference_mode_gives_another_list_says_so(module: ModuleType) -> None:

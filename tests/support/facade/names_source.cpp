@@ -42,7 +42,32 @@ static std::string dispatched(const Tensor& x) {
     return r;
 }
 
-TORCH_LIBRARY(facade_names, m) { m.def("length(int[]? list=None) -> int", &length); }
+// backward fails, or returns a gradient for what is no tensor.
+struct Fails : torch::autograd::Function<Fails> {
+    static Tensor forward(torch::autograd::AutogradContext* ctx, Tensor x, std::vector<Tensor> list, std::string what) {
+        ctx->saved_data["what"] = what;
+        return x * static_cast<int64_t>(list.size());
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                   torch::autograd::variable_list grads) {
+        const std::string what = ctx->saved_data["what"].toStringRef();
+        TORCH_CHECK(what != "error", what);
+        TORCH_CHECK_INDEX(what != "index", what);
+        TORCH_CHECK_VALUE(what != "value", what);
+        TORCH_CHECK_TYPE(what != "type", what);
+        TORCH_CHECK_NOT_IMPLEMENTED(what != "not implemented", what);
+        TORCH_CHECK_LINALG(what != "linalg", what);
+        if (what == "range") {
+            throw std::out_of_range(what);
+        }
+        return {grads[0], what == "list" ? grads[0] : Tensor(), what == "text" ? grads[0] : Tensor()};
+    }
+};
+
+TORCH_LIBRARY(facade_names, m) {
+    m.def("length(int[]? list=None) -> int", &length);
+    m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
+}
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.attr("nothing") = static_cast<const char*>(nullptr);
@@ -54,13 +79,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("null", [](const char* text) { return text == nullptr; }, py::arg("text") = nullptr);
     m.def("layout", [](at::Layout layout) { return layout; });
     m.def("format", [](at::MemoryFormat format) { return format; });
-    m.def("alternative",
-          [](std::variant<int64_t, double, std::string, std::vector<int64_t>> v) { return static_cast<int>(v.index()); });
+    m.def("alternative", [](std::variant<int64_t, double, std::string, std::vector<int64_t>> v) {
+        return static_cast<int>(v.index());
+    });
     m.def("either", [](bool first) -> std::variant<int64_t, std::string> {
         if (first) {
             return int64_t{3};
         }
         return std::string("three");
     });
+    m.def("fails", [](Tensor x, std::vector<Tensor> list, std::string what) { return Fails::apply(x, list, what); });
+    m.def("sizes", [](const Tensor& x) { return x.sizes(); });
+    m.def("joined", [](std::vector<Tensor> list) { return at::cat(list); });
+    m.def("item", [](const Tensor& x) { return x.item<double>(); });
     m.def("padded", [](const Tensor& x) { return at::replication_pad1d(x, {1, 1}); });
 }

@@ -43,10 +43,9 @@
 #define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #define TORCH_CHECK_DEBUG(...) TORCH_CHECK(__VA_ARGS__)
 #endif
-#define OPFORGE_CHECK_OP(a, b, op)                                                                             \
-    if (C10_UNLIKELY_OR_CONST(!((a)op(b)))) {                                                                  \
-        ::c10::facade::fail(                                                                                   \
-            ::c10::facade::text("Check failed: " #a " " #op " " #b " (", (a), " vs. ", (b), "). ")); \
+#define OPFORGE_CHECK_OP(a, b, op)                                                                                   \
+    if (C10_UNLIKELY_OR_CONST(!((a)op(b)))) {                                                                        \
+        ::c10::facade::fail(::c10::facade::text("Check failed: " #a " " #op " " #b " (", (a), " vs. ", (b), "). ")); \
     }
 #define TORCH_CHECK_EQ(a, b) OPFORGE_CHECK_OP(a, b, ==)
 #define TORCH_CHECK_NE(a, b) OPFORGE_CHECK_OP(a, b, !=)

@@ -446,7 +446,11 @@ template <class T, class A>
 struct Convert<std::list<T, A>> : ConvertList<std::list<T, A>, T> {};
 template <class T>
 struct Convert<c10::ArrayRef<T>> {
-    static Ref cast(const c10::ArrayRef<T>& value) { return cast_items(value); }
+    static Ref cast(const c10::ArrayRef<T>& value) {
+        Ref list = cast_items(value);
+        // of integers torch makes a tuple
+        return std::is_same_v<T, int64_t> ? checked(opforge_PySequence_Tuple(list.get())) : list;
+    }
     static std::string name(bool argument) {
         return std::is_same_v<T, int64_t> ? "Tuple[int, ...]" : Convert<std::vector<T>>::name(argument);
     }

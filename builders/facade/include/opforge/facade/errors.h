@@ -116,11 +116,12 @@ inline bool is_index_error(const std::string& text, const std::string& what) {
            begins(text, "select(): index ") || begins(text, "select() cannot be applied to a 0-dim tensor") ||
            begins(text, "slice() cannot be applied to a 0-dim tensor") || begins(text, "start out of range") ||
            begins(text, "The shape of the mask") || has(text, "Index is supposed to be a vector") ||
-           has(text, "Index should have dimension 1 or 0") ||
-           begins(text, "index out of range in self") || begins(text, "index_copy_(): When source is scalar, index") ||
+           has(text, "Index should have dimension 1 or 0") || begins(text, "index out of range in self") ||
+           begins(text, "index_copy_(): When source is scalar, index") ||
            (has(text, "Expected reduction dim ") &&
-            !(has(text, "to be specified") && (begins(text, "amin()") || begins(text, "amax()") ||
-                                               begins(text, "min()") || begins(text, "max()")))) ||
+            !(has(text, "to be specified") &&
+              (begins(text, "amin()") || begins(text, "amax()") || begins(text, "min()") || begins(text, "max()") ||
+               begins(text, "hash_tensor:")))) ||
            begins(text, "out of range: tried to access index ") ||
            begins(text, "put_(): Expected source and index to have") ||
            has(text, "out of range for tensor of dimension") || has(text, "too many indices for tensor") ||
@@ -138,10 +139,13 @@ inline bool is_not_implemented(const std::string& text) {
            begins(text, "signbit is not implemented for complex tensors");
 }
 inline bool is_value_error(const std::string& text) {
-    return begins(text, "binomial only supports floating-point dtypes") || begins(text, "Expected input batch_size (") ||
-           begins(text, "input tensor is empty and has no data") || begins(text, "For 1D input, 1D target must have") ||
+    return begins(text, "binomial only supports floating-point dtypes") ||
+           begins(text, "Expected input batch_size (") || begins(text, "input tensor is empty and has no data") ||
+           begins(text, "For 1D input, 1D target must have") ||
+           begins(text, "torch.cat(): expected a non-empty list of Tensors") ||
            begins(text, "running_mean and running_var must either both be None") ||
            begins(text, "Expected 1 or more dimensions (got ") || begins(text, "SmallVector unable to grow") ||
+           (begins(text, "step is ") && has(text, " but must be > 0")) ||
            begins(text, "cannot create std::vector larger than max_size()") ||
            (begins(text, "Input tensor must have at least ") && has(text, " dimensions, but got "));
 }
@@ -152,8 +156,10 @@ inline bool is_value_error(const std::string& text) {
             ::c10::facade::text(what, " raised an exception of Python, of which torch's stable ABI passes nothing on"));
     }
     if (begins(text, "isIntList() INTERNAL ASSERT FAILED")) {
-        // a kernel of integers for a schema of symbolic ones: the operator of autograd, which is left out here, converts
-        fail(::c10::facade::text(what, " in inference mode or in a transform is not on torch's stable ABI: it passes its ",
+        // a kernel of integers for a schema of symbolic ones: the operator of autograd, which is left out here,
+        // converts
+        fail(::c10::facade::text(what,
+                                 " in inference mode or in a transform is not on torch's stable ABI: it passes its ",
                                  "list of integers as one of another type. Call it outside, or under torch.no_grad()"));
     }
     if (is_index_error(text, what)) {
