@@ -427,7 +427,7 @@ def ranks(is_for_all: bool = False) -> str:
 
 
 def is_for_all_ranks() -> bool:
-    """Returns whether torch is asked for graphs that every rank can run: `torch.compiler.config.compile_on_one_rank`."""
+    """Returns whether torch is asked for graphs that every rank can run, by its setting `compile_on_one_rank`."""
     import torch.compiler.config
 
     return _group() is not None and bool(getattr(torch.compiler.config, "compile_on_one_rank", False))
