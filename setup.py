@@ -31,7 +31,7 @@ atexit.register(shutil.rmtree, build_base, ignore_errors=True)
 cmdclass = {}
 sys.path.insert(0, "src")
 import opforge  # noqa: E402 (of this folder)
-from opforge import settings  # noqa: E402
+from opforge.foundation import settings  # noqa: E402
 
 # An sdist has the parts' folders, but not the symlinks to them. Without a part setuptools' entry points of an installed
 # opforge are not found in this one.

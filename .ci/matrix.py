@@ -45,7 +45,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
 """3.14t is the free-threaded one."""
 NEWEST = [python for python in reversed(PYTHONS) if not python.endswith("t")]
 HERE = "{}.{}".format(*sys.version_info)
-TESTS = ("cache", "accelerator", "warm", "builders/declaration", "builders/lookup")
+TESTS = ("cache", "accelerator", "foundation", "builders/declaration", "builders/lookup")
 """Of tests/unit."""
 TEST_NEEDS = ("numpy", "pytest>=8.3", "pytest-timeout", "hypothesis", "jsonschema", "packaging")
 LAYER_TARGET = "cpu:x86-64-v3"

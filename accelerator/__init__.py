@@ -56,7 +56,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from opforge import lazy  # no hit needs it
+    from opforge.foundation import lazy  # no hit needs it
 
     return lazy.names(__name__, _MODULES)[0](name)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from opforge import machine_folder, memory, settings
 from opforge.errors import AcceleratorUnavailableError
+from opforge.foundation import memory, memory_writer, settings
 
 from . import entry_points, registry
 from .interface.accelerator import Accelerator
@@ -32,7 +32,7 @@ def choose(may_be_present: Callable[[str], bool], name: str) -> Accelerator:
         if point.name not in registry.ONLY_BY_NAME and may_be_present(point.name):
             accelerator, reason, _ = registry.make_if_available(point)
             if accelerator is not None:
-                if accelerator.name == "cpu" and not external and machine_folder.is_in_use(settings.cache_dir()):
-                    machine_folder.remember(name, stamps, "cpu", at)
+                if accelerator.name == "cpu" and not external and memory_writer.is_in_use(settings.cache_dir()):
+                    memory_writer.remember(name, stamps, "cpu", at)
                 return accelerator
     raise AcceleratorUnavailableError("cpu", reason, "opforge")

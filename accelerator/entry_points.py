@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from opforge import formats, machine_folder, memory, settings
+from opforge.foundation import formats, memory, memory_writer, settings
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -73,8 +73,8 @@ def _rows(folder: str) -> list[list[str]]:
     at, paths = time.time_ns(), watched(folder)
     stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
     rows = _scan(folder)
-    if machine_folder.is_in_use(settings.cache_dir()):
-        machine_folder.remember(name, stamps, rows, at)
+    if memory_writer.is_in_use(settings.cache_dir()):
+        memory_writer.remember(name, stamps, rows, at)
     return rows
 
 

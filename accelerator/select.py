@@ -8,7 +8,7 @@ import sys
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, cast
 
-from opforge import formats, memory, settings
+from opforge.foundation import formats, memory, settings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,7 +67,7 @@ def get_accelerator() -> Accelerator:
             try:
                 _active = _choose()
             except BaseException as error:
-                from opforge import tracebacks  # not on the path of a hit
+                from opforge.foundation import tracebacks  # not on the path of a hit
 
                 tracebacks.shorten(error)
                 raise
@@ -283,7 +283,7 @@ def _resolve(accelerator: Accelerator | str) -> Accelerator:
 
     given: object = accelerator
     if not isinstance(given, Accelerator) and _is_deepspeeds(given):
-        from opforge import upper_parts
+        from opforge.foundation import upper_parts
 
         given = upper_parts.get("accelerators of DeepSpeed").own_accelerator(given)
     if not isinstance(given, Accelerator):

@@ -10,14 +10,14 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from opforge import environment, memory
-from opforge.warm import library, lookup
+from opforge.fast_path import library, lookup
+from opforge.foundation import environment, memory
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
     from opforge.accelerator.target import Target
     from opforge.cache.store import Rejected, Store
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
     from .compatibility import Compatibility
     from .declaration.by_device import Macros, Words
@@ -351,7 +351,7 @@ class OpBuilder:
             self._loaded = loaded
             return loaded.module
         except BaseException as error:
-            from opforge.tracebacks import shorten
+            from opforge.foundation.tracebacks import shorten
 
             shorten(error)
             raise
@@ -391,7 +391,7 @@ class OpBuilder:
             spec, declared = self.spec(), lookup.declaration(self, OpBuilder)
             return load_op.find_or_build(self, spec, declared, on_progress, force, jobs, store, exact)
         except BaseException as error:
-            from opforge.tracebacks import shorten
+            from opforge.foundation.tracebacks import shorten
 
             shorten(error)
             raise

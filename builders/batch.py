@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from opforge.accelerator.select import get_accelerator
 from opforge.cache.current import current_store
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
-from opforge.tracebacks import shorten
-from opforge.warm.library import Entry
+from opforge.fast_path.library import Entry
+from opforge.foundation.tracebacks import shorten
 
 from .base import OpBuilder
 from .declaration.build_plan import BuildPlan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import settings
 from opforge.builders import toolchains
 from opforge.cache.current import current_store
 from opforge.errors import (
@@ -16,6 +15,7 @@ from opforge.errors import (
     ToolchainError,
     ToolchainNotFoundError,
 )
+from opforge.foundation import settings
 
 from . import load_op
 from .lookup.finder import offered

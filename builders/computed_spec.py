@@ -6,8 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from opforge.warm import lookup
-from opforge.warm.lookup import FLAG_ENDINGS
+from opforge.fast_path import lookup
+from opforge.fast_path.lookup import FLAG_ENDINGS
 
 from .declaration.op_spec import DEEPSPEED_METHODS
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.cache.current import open_store, writable_store
-from opforge.cache.filesystem.files import read_file, renew
 from opforge.cache.keys import key_of
 from opforge.errors import BuilderError, SettingError
-from opforge.machine_folder import make_folder, temp_path, write_file
+from opforge.foundation.files import make_folder, read_file, renew, temp_path, write_file
 
 from .declaration import abi as abis
 from .jit_builders import NOT_OF_LOAD_INLINE, USES_STABLE, check_keywords, from_files, own_cache, uses_torch

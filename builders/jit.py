@@ -72,12 +72,12 @@ def _public(function: Function) -> Function:
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            from opforge import tracebacks  # not on the path of a hit
+            from opforge.foundation import tracebacks  # not on the path of a hit
 
             tracebacks.explain_call(error, call, named)
             raise
         except BaseException as error:
-            from opforge import tracebacks
+            from opforge.foundation import tracebacks
 
             tracebacks.shorten(error)
             raise

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opforge import errors
-from opforge.warm import library
+from opforge.fast_path import library
 
 from .base import OpBuilder
 from .declaration.by_device import ALL, DeviceScope, similar, with_absolute_paths, words

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
 from opforge.errors import LoadError, NamespaceClashError
-from opforge.symbols import demangled
+from opforge.foundation.files import read_file
+from opforge.foundation.symbols import demangled
 
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")

@@ -15,21 +15,21 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import events, settings
 from opforge.cache.current import current_store, store_behind_layers, writable_store
 from opforge.cache.layout import UNSIGNED
 from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError, PrebuiltRequiredError, ToolchainError
-from opforge.settings import useless
-from opforge.warm.library import Entry
-from opforge.warm.lookup import as_written, count, count_hit
+from opforge.fast_path.library import Entry
+from opforge.fast_path.lookup import as_written, count, count_hit
+from opforge.foundation import events, settings
+from opforge.foundation.settings import misspelt
 
 from . import loader
 from .declaration import attributes, targets
 from .declaration.machine import this_machine
 from .lookup.device_requirements import device_problem
 from .lookup.finder import Finder, FindToolchain, other_descriptions
-from .registration import without_op
+from .registration import dangling_kernels
 from .resources import out_of_memory
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def load(builder: Any, declared: str, verbose: bool) -> tuple[Any, Entry]:
 
             tuned.apply(spec, entry)
         if entry.origin == "built":
-            without_op.warn(spec.name, functions, spec.roots)
+            dangling_kernels.warn(spec.name, functions, spec.roots)
         return functions, entry
     raise AssertionError("unreachable")
 
@@ -118,7 +118,7 @@ def stored_entry(look_up: Finder, force: bool = False, counts: bool = True) -> E
         return entry
     if not force and counts:
         count(store.layout.root, missed=1)
-    useless.warn_of_useless_settings()
+    misspelt.warn_of_useless_settings()
     if settings.prebuilt() == "require":
         rejected = [*look_up.rejected, *other_descriptions(spec, store, look_up.rejected)]
         raise PrebuiltRequiredError(spec.name, str(spec.target), [*map(str, rejected)])
@@ -169,8 +169,8 @@ def build(
     is neither claimed nor published. The spec follows from the text `declared`, unless that is empty. Raises
     BuildError, CacheDirError, LockTimeoutError.
     """
+    from .no_builds import check_builds_are_allowed
     from .run.planned_build import PlannedBuild  # 20 ms that no op needs which is built already
-    from .waiting.no_builds import check_builds_are_allowed
 
     check_builds_are_allowed(spec.name, rejected)
     planned = PlannedBuild(spec, writable_store(store), rejected, on_progress, force, jobs, announce, declared)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import BuilderError, NamespaceClashError
-from opforge.warm import library
-from opforge.warm.library import PLAIN, REGISTER, STABLE, Entry, LoadedOp
+from opforge.fast_path import library
+from opforge.fast_path.library import PLAIN, REGISTER, STABLE, Entry, LoadedOp
 
 from . import load_advice, python_module
 from .registration import fakes as registered_fakes
-from .registration import kernel_types, torch_errors, without_block
+from .registration import kernel_types, static_registration, torch_errors
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -115,7 +115,7 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
     A second version of an op gets namespaces of its own. It is refused if it registers ops when it is opened.
     """
     if op in _torch_ops:
-        without_block.refuse(op, entry.library)
+        static_registration.refuse(op, entry.library)
     handle, owned = open_library(op, entry), []
     if REGISTER in entry.record["exports"]:
         schemas = _schemas(op, entry, handle, roots)

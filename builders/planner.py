@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
-from opforge.versions import version_of
+from opforge.foundation.versions import version_of
 
 from .declaration import abi, attributes, flag_paths, kernel_roots, machine
 from .declaration.build_plan import BuildPlan, PlannedGroup

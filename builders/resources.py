@@ -8,8 +8,8 @@ import re
 import signal
 from collections.abc import Iterator
 
-from opforge import settings
 from opforge.errors import BuildResourceError
+from opforge.foundation import settings
 
 OUT_OF_MEMORY = (
     "Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$|"

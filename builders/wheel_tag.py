@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.layout import Layout
-from opforge.versions import version_of
-from opforge.warm.library import RECORD
+from opforge.fast_path.library import RECORD
+from opforge.foundation.files import read_json
+from opforge.foundation.versions import version_of
 
 from .declaration.abi import TORCH
 

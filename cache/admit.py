@@ -8,8 +8,8 @@ from collections.abc import Collection
 from typing import Any
 
 from opforge.errors import CacheDirError
-from opforge.machine_folder import make_folder, write_file
-from opforge.warm.library import BUILD, RECORD, Entry, integrity_problem
+from opforge.fast_path.library import BUILD, RECORD, Entry, integrity_problem
+from opforge.foundation.files import make_folder, write_file
 
 from . import schema, staging
 from .filesystem.disk import digest_of

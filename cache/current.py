@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from opforge import settings, trust
 from opforge.errors import CacheDirError, LayerError
-from opforge.machine_folder import make_folder, write_file
-from opforge.warm import lookup
+from opforge.fast_path import lookup
+from opforge.foundation import file_owners, settings
+from opforge.foundation.files import make_folder, write_file
 
 from .filesystem.disk import Disk
 from .held import empty, hold
@@ -66,8 +66,8 @@ def current_store() -> Store:
     key = (root, settings.cache_dir.is_set(), names, layers, settings.trusted_folders())
     store = _stores.get(key)
     if store is None:
-        user = trust.trusted_ids()
-        owners = trust.trusted_ids(names) if names else user
+        user = file_owners.trusted_ids()
+        owners = file_owners.trusted_ids(names) if names else user
         problem = find_problem(root, user)
         if problem and settings.cache_dir.is_set():
             raise problem
@@ -79,8 +79,8 @@ def current_store() -> Store:
 
 def open_store(folder: str) -> Store:
     """Returns the store in a given folder, without layers. Raises CacheDirError if the folder cannot be trusted."""
-    store = Store(os.path.abspath(folder), trust.trusted_ids(settings.trusted_owners()))
-    problem = _change_problem(store.layout.root, trust.trusted_ids())
+    store = Store(os.path.abspath(folder), file_owners.trusted_ids(settings.trusted_owners()))
+    problem = _change_problem(store.layout.root, file_owners.trusted_ids())
     if problem:
         raise problem
     return store
@@ -96,7 +96,7 @@ def own_store() -> Store:
     """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
     root = settings.cache_dir()
     # Check the path as it is: without a home folder it is "~/.cache/opforge", which open_store would make absolute.
-    problem = _change_problem(root, trust.trusted_ids())
+    problem = _change_problem(root, file_owners.trusted_ids())
     if problem:
         raise problem
     return open_store(root)
@@ -136,11 +136,11 @@ def only_if_kept() -> Iterator[None]:
 def _prepared(store: Store | None) -> Store:
     """Returns the store, or a private one if the default folder cannot be used, with its folders made."""
     if store is not None:
-        prepare(store.layout.root, trust.trusted_ids())
+        prepare(store.layout.root, file_owners.trusted_ids())
         return store
     store = current_store()
     root = settings.cache_dir()
-    owners = trust.trusted_ids()
+    owners = file_owners.trusted_ids()
     try:
         prepare(root if store.layout.root == PLACEHOLDER_ROOT else store.layout.root, owners)
         return current_store()
@@ -157,17 +157,19 @@ def _prepared(store: Store | None) -> Store:
 
 def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
-    above = trust.trusted_ids(settings.trusted_owners())
-    problem = trust.folder_problem(root, owners, above, settings.trusted_folders())
-    if not problem and trust.own_id() < 0 and root not in trust.held:  # it is missing, and would be no one's
-        problem = trust.owner_problem(root, os.geteuid())
+    above = file_owners.trusted_ids(settings.trusted_owners())
+    problem = file_owners.folder_problem(root, owners, above, settings.trusted_folders())
+    if (
+        not problem and file_owners.own_id() < 0 and root not in file_owners.held
+    ):  # it is missing, and would be no one's
+        problem = file_owners.owner_problem(root, os.geteuid())
     return CacheDirError(root, *problem) if problem else None
 
 
 def _change_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why nothing in this store may be written or removed, or None."""
     problem = find_problem(root, owners)
-    links = None if problem else trust.link_problem(os.path.join(root, VERSION))
+    links = None if problem else file_owners.link_problem(os.path.join(root, VERSION))
     return CacheDirError(root, *links) if links else problem
 
 
@@ -181,7 +183,7 @@ def _inner_problem(root: str) -> CacheDirError | None:
             status = os.lstat(path)
         except OSError:
             continue  # it is missing, or the next step reports it
-        if status.st_mode & 0o022 and trust.others_bits(status):
+        if status.st_mode & 0o022 and file_owners.others_bits(status):
             reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
             return CacheDirError(root, reason, f"They may have changed what is in it. Run: rm -rf {path}")
     return None
@@ -263,7 +265,7 @@ def private_fallback(refused: CacheDirError) -> str:
                 root = path = tempfile.mkdtemp(prefix=prefix)
             except FileNotFoundError:  # no folder for temporary files can be written; the default cache's may be
                 root = path = tempfile.mkdtemp(prefix=prefix, dir=Disk().nearest(refused.path))
-            if not find_problem(path, trust.trusted_ids()):
+            if not find_problem(path, file_owners.trusted_ids()):
                 break
             try:
                 root = hold(path)
@@ -297,11 +299,11 @@ def _not_kept(refused: CacheDirError, path: str) -> str:
     advice = refused.advice
     if advice == WRITABLE:
         own = os.path.join(os.path.dirname(path), f"opforge-{os.geteuid()}")
-        others = find_problem(own, trust.trusted_ids())
+        others = find_problem(own, file_owners.trusted_ids())
         advice = f"Set OPFORGE_CACHE_DIR={own}" + (f". {others.advice}" if others else "")
-    elif advice.startswith(trust.OWN_FOLDER):
-        advice = OWN_CACHE + advice.removeprefix(trust.OWN_FOLDER)
-    elif "OPFORGE_CACHE_DIR" not in advice and trust.own_id() >= 0:
+    elif advice.startswith(file_owners.OWN_FOLDER):
+        advice = OWN_CACHE + advice.removeprefix(file_owners.OWN_FOLDER)
+    elif "OPFORGE_CACHE_DIR" not in advice and file_owners.own_id() >= 0:
         advice += f"; or {OWN_CACHE[:1].lower()}{OWN_CACHE[1:]}"
     return (
         f"The cache folder {refused.path} cannot be used: {refused.problem}. Using {path} instead, which is removed"
@@ -312,6 +314,6 @@ def _not_kept(refused: CacheDirError, path: str) -> str:
 def _trusted_layers(paths: tuple[str, ...], owners: frozenset[int]) -> tuple[str, ...]:
     """Returns the layers that were named. Raises LayerError for one that cannot be trusted, rather than skip it."""
     for path in paths:
-        if problem := trust.folder_problem(path, owners, shared=settings.trusted_folders()):
+        if problem := file_owners.folder_problem(path, owners, shared=settings.trusted_folders()):
             raise LayerError(path, *problem)
     return paths

@@ -7,7 +7,7 @@ import os
 import shutil
 from contextlib import suppress
 
-from opforge import trust
+from opforge.foundation import file_owners
 
 
 def hold(folder: str) -> str:
@@ -19,7 +19,7 @@ def hold(folder: str) -> str:
     # With O_NOATIME, only the owner may open it: in some user namespaces all files seem to belong to one user.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_NOATIME", 0)
     handle = os.open(folder, flags)
-    path = f"{trust.HELD}/{handle}"
+    path = f"{file_owners.HELD}/{handle}"
     try:
         status = os.fstat(handle)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077 or os.listdir(handle):
@@ -29,18 +29,20 @@ def hold(folder: str) -> str:
     except BaseException:
         os.close(handle)
         raise
-    trust.held[path] = status.st_dev, status.st_ino
+    file_owners.held[path] = status.st_dev, status.st_ino
     return path
 
 
 def handles(path: str) -> tuple[int, ...]:
     """Returns the descriptors that another process must inherit to reach a path."""
-    return tuple(int(folder[len(trust.HELD) + 1 :]) for folder in trust.held if path.startswith(f"{folder}/"))
+    return tuple(
+        int(folder[len(file_owners.HELD) + 1 :]) for folder in file_owners.held if path.startswith(f"{folder}/")
+    )
 
 
 def empty(path: str) -> None:
     """Removes what is in a folder that is held. Nothing is done by a name that may be another folder's."""
-    if not trust.is_held(path):
+    if not file_owners.is_held(path):
         return
     for name in os.listdir(path):
         place = f"{path}/{name}"

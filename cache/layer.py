@@ -12,16 +12,15 @@ import stat
 import time
 from collections.abc import Collection
 
-from opforge import settings
 from opforge.cache.admit import admit
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, is_temp_name, open_regular, read_json
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import is_own_name
 from opforge.cache.records.entry import is_intact, record_text
 from opforge.errors import CacheDirError
-from opforge.machine_folder import make_folder, temp_path
-from opforge.trust import folder_problem, link_problem
-from opforge.warm.library import RECORD, Entry, is_record
+from opforge.fast_path.library import RECORD, Entry, is_record
+from opforge.foundation import settings
+from opforge.foundation.file_owners import folder_problem, link_problem
+from opforge.foundation.files import MAX_RECORD_BYTES, is_temp_name, make_folder, open_regular, read_json, temp_path
 
 TEMP_FOLDER_SECONDS = 3600.0
 """A temporary folder that is older was left by a process that was killed while it copied."""

@@ -17,19 +17,19 @@ v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry
 v2/swept                            its modification time: when the store was made, or last swept
-machine/ID/                         remembered look-ups, in the user's default folder alone: see machine_folder.py
+machine/ID/                         remembered look-ups, in the user's default folder alone: see foundation/memory.py
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from opforge import formats
-from opforge.memory import MACHINE as MACHINE
-from opforge.warm.library import PACKAGE_LAYER as PACKAGE_LAYER
-from opforge.warm.lookup import FETCHED as FETCHED
-from opforge.warm.lookup import LISTED as LISTED
-from opforge.warm.lookup import UNSIGNED as UNSIGNED
+from opforge.fast_path.library import PACKAGE_LAYER as PACKAGE_LAYER
+from opforge.fast_path.lookup import FETCHED as FETCHED
+from opforge.fast_path.lookup import LISTED as LISTED
+from opforge.fast_path.lookup import UNSIGNED as UNSIGNED
+from opforge.foundation import formats
+from opforge.foundation.memory import MACHINE as MACHINE
 
 VERSION = formats.STORE
 SWEPT = "swept"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 
-from opforge.memory import read_file
+from opforge.foundation.files import is_temp_name
+from opforge.foundation.memory import read_file
 
 from .areas import AREAS, names_in
-from .filesystem.files import is_temp_name
 from .layout import TAG, TAG_NAME, VERSION, Layout
 
 MAX_TAG_BYTES = 4096

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .filesystem.files import MAX_RECORD_BYTES, read_file
+from opforge.foundation.files import MAX_RECORD_BYTES, read_file
+
 from .keys import KEY_LENGTH, strict
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.errors import BuildError
-from opforge.machine_folder import write_file
-from opforge.memory import FlatStamps
-from opforge.warm.library import BUILD, RECORD
+from opforge.fast_path.library import BUILD, RECORD
+from opforge.foundation import formats
+from opforge.foundation.files import write_file
+from opforge.foundation.memory import FlatStamps
 
 from . import staging
 from .admit import admit

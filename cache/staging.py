@@ -7,11 +7,10 @@ import logging
 import os
 import shutil
 
-from opforge.events import emit
-from opforge.machine_folder import make_folder, now_in
-from opforge.trust import link_problem
+from opforge.foundation.events import emit
+from opforge.foundation.file_owners import link_problem
+from opforge.foundation.files import fsync, make_folder, now_in, size_of
 
-from .filesystem.files import fsync, size_of
 from .layout import Layout
 from .ownership import has_tag, is_own_name
 from .records import size_log

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from opforge.memory import UNREADABLE
-from opforge.warm.library import PACKAGE_LAYER, Entry, integrity_problem
+from opforge.fast_path.library import PACKAGE_LAYER, Entry, integrity_problem
+from opforge.foundation.memory import UNREADABLE
 
 from .filesystem.disk import Disk
 from .filesystem.packages import KEPT_IN, PackageFiles
 from .keys import key_of
 from .layout import FETCHED, LISTED, Layout
-from .records import fetched
+from .records import fetched_offer
 from .records.entry import Stamped, compared_inputs, read_record
 from .records.inputs import Inputs
 from .records.trusted_trees import reassigned
@@ -130,7 +130,7 @@ class Source(NamedTuple):
                 pointer, origin = "", entry.origin
                 if self.area == FETCHED and not problem:
                     pointer = os.path.join(self.pointers(description), entry.key)
-                    offer = fetched.read(pointer)
+                    offer = fetched_offer.read(pointer)
                     problem, origin = offer.problem(disk), offer.origin
             except UNREADABLE:  # a hit compares no record with the whole schema
                 problem = NO_RECORD

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from opforge.trust import others_bits
+from opforge.foundation.file_owners import others_bits
 
 from .filesystem.disk import digest_of
 

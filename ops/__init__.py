@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opforge import lazy
+from opforge.foundation import lazy
 
 if TYPE_CHECKING:
     from opforge.ops.adagrad.cpu_adagrad import CPUAdagrad

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from opforge import settings
-from opforge.warm.library import Entry
+from opforge.fast_path.library import Entry
+from opforge.foundation import settings
 
-from . import answers
+from . import remembered_answers
 from .claims import Claim
 from .op_statements import OP
 from .publish import push as publish
@@ -66,7 +66,7 @@ class _Worker:
                 is_published = True
             except Exception as error:  # a store, a key or a signing command may raise anything
                 log.warning("%s: it was not published to %s: %s", job.op, job.remote, error)
-                answers.note_failure(job.remote, error)
+                remembered_answers.note_failure(job.remote, error)
             finally:
                 if job.claim:
                     job.claim.end(is_published)

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from opforge.cache.filesystem.disk import digest_of
-from opforge.cache.filesystem.files import open_regular
 from opforge.cache.trees import File, digest_of_files, digest_of_hashes, path_problem
 from opforge.errors import StoreError
+from opforge.foundation.files import open_regular
 
 from .stores.protocol import ObjectStore
 from .tar_reader import TarReader, zstd

@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator
 
 from opforge.cache.layout import Layout
-from opforge.cache.records import fetched
-from opforge.cache.records.fetched import Fetched
+from opforge.cache.records import fetched_offer
+from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import PublishError
 
-from . import answers, blobs, kept, kinds, mirror, publish, statements, topics, withdrawals
-from .kinds import Kind, Stored
+from . import blobs, kept, kinds, mirror, publish, remembered_answers, statements, topics, withdrawals
+from .kinds import Kind, StoredArtifact
 from .mirror import Copied
 from .remotes import Remote
 from .signatures import trust
@@ -43,7 +43,7 @@ def copy(
 
     Raises StoreError, PublishError, TrustFileError, ExtraNotInstalledError.
     """
-    fetched_ones, problems = list[tuple[Kind, Stored]](), list[str]()
+    fetched_ones, problems = list[tuple[Kind, StoredArtifact]](), list[str]()
     for kind in kinds.every():
         for one in kind.stored(layout):
             if chosen is not None and one.path not in chosen:
@@ -70,7 +70,7 @@ def copy(
             yield Copied("cache", layout.root, 0, 0, tuple(problems))
 
 
-def _pushed(store: ObjectStore, target: Remote, kind: Kind, one: Stored, signer: Signer | None) -> Copied:
+def _pushed(store: ObjectStore, target: Remote, kind: Kind, one: StoredArtifact, signer: Signer | None) -> Copied:
     """Publishes what was made here. What fails is one problem, and stops nothing else."""
     try:
         done = publish.push(store, target, kind, one, signer)
@@ -79,15 +79,15 @@ def _pushed(store: ObjectStore, target: Remote, kind: Kind, one: Stored, signer:
     return Copied(kind.name, done.name, int(done.is_new), done.size if done.is_new else 0)
 
 
-def _note(path: str) -> Fetched | None:
+def _note(path: str) -> FetchedOffer | None:
     """Returns what is kept of a statement; None without one."""
     try:
-        return fetched.read(path) if path else None
+        return fetched_offer.read(path) if path else None
     except (OSError, ValueError):
         return None
 
 
-def _put(source: ObjectStore, kind: Kind, one: Stored, note: Fetched) -> None:
+def _put(source: ObjectStore, kind: Kind, one: StoredArtifact, note: FetchedOffer) -> None:
     """Puts something into the folder: its blob, its statement, its keys' lists. Raises ValueError, OSError."""
     item = kept.item_of(note)
     stated = statements.parse(item.data)
@@ -106,7 +106,7 @@ def _put(source: ObjectStore, kind: Kind, one: Stored, note: Fetched) -> None:
 def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust.TrustedKey]) -> None:
     """Puts the lists of keys into the folder, as they were read last from a remote: of two the newer."""
     for signer in signers:
-        noted, name = answers.withdrawn(remote, signer), withdrawals.name_of(signer.key.name)
+        noted, name = remembered_answers.withdrawn(remote, signer), withdrawals.name_of(signer.key.name)
         if noted is None or noted.listed is None:
             continue
         there = source.get(name, withdrawals.MAX_BYTES)

@@ -26,7 +26,7 @@ from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import RemoteError
 from opforge.errors.base import printable
 
-from .stores.protocol import ObjectStore, Stored
+from .stores.protocol import ObjectStore, StoredObject
 
 log = logging.getLogger("opforge")
 RENEW_SECONDS = 10.0
@@ -65,7 +65,7 @@ class Claim:
         fields = {"who": self._who, "count": self._count, "state": state, "progress": ninja.progress()}
         return json.dumps(fields).encode()
 
-    def take(self, before: Stored | None) -> bool:
+    def take(self, before: StoredObject | None) -> bool:
         """Puts the claim in the place of what was there; returns False if another was quicker. Raises StoreError."""
         content = self._content("building")
         if before is None:
@@ -107,7 +107,7 @@ class Claim:
             log.debug("the claim %s was not ended: %s", self.name, error)
 
     @staticmethod
-    def _fields(stored: Stored) -> dict[str, Any]:
+    def _fields(stored: StoredObject) -> dict[str, Any]:
         try:
             fields: dict[str, Any] = schema.parse(stored.data, CLAIM)
             return fields
@@ -154,5 +154,5 @@ class Claim:
             pause = min(MAX_PAUSE, pause * GROWTH)
 
 
-def _owner(stored: Stored) -> str:
+def _owner(stored: StoredObject) -> str:
     return printable(str(Claim._fields(stored).get("who") or "another machine")[:200])

@@ -7,11 +7,11 @@ import os
 from functools import partial
 
 from opforge.builders.lookup.remotes import Request
-from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
-from opforge.cache.records import fetched
+from opforge.cache.records import fetched_offer
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
+from opforge.foundation.files import discard
 
 from . import kept
 from .offers import Offer
@@ -40,10 +40,10 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
     for name in names(layout, request.description):
         path = os.path.join(folder, name)
         try:
-            note = fetched.read(path)
+            note = fetched_offer.read(path)
             if note.problem(request.store.disk) is None:
                 continue
-            stamp = fetched.trust_stamp(request.store.disk)  # before it is read: it may change meanwhile
+            stamp = fetched_offer.trust_stamp(request.store.disk)  # before it is read: it may change meanwhile
             if not is_read:
                 by, is_read = kept.trusted(request.op), True
             parse = partial(_parse, request, name)

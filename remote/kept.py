@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from opforge.cache.layout import Layout
-from opforge.cache.records import fetched
-from opforge.cache.records.fetched import Fetched
+from opforge.cache.records import fetched_offer
+from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import ExtraNotInstalledError, RemoteError, SignatureError, TrustFileError
-from opforge.machine_folder import write_file
+from opforge.foundation.files import write_file
 
 from . import kinds, statements
 from .kind_table import KINDS
@@ -35,12 +35,12 @@ log = logging.getLogger("opforge")
 REFUSED = "the trust file did not accept it when it was verified last, and is damaged now"
 
 
-def note_of(remote: Remote, item: Signed, signer: str, stamp: tuple[int, ...]) -> Fetched:
+def note_of(remote: Remote, item: Signed, signer: str, stamp: tuple[int, ...]) -> FetchedOffer:
     """Returns what is kept of a statement. `stamp` is the trust file's, from before it was read."""
-    return Fetched(str(remote), item.data.decode("ascii"), tuple(map(str, item.signatures)), signer, stamp)
+    return FetchedOffer(str(remote), item.data.decode("ascii"), tuple(map(str, item.signatures)), signer, stamp)
 
 
-def item_of(note: Fetched) -> Signed:
+def item_of(note: FetchedOffer) -> Signed:
     """Returns the statement of what was fetched. Raises ValueError if it is damaged."""
     return Signed(note.offer.encode("ascii"), statements.read_signatures(note.signatures))
 
@@ -59,7 +59,7 @@ def trusted(what: str) -> Trust | None:
 
 
 def verify(
-    path: str, note: Fetched, by: Trust | None, stamp: tuple[int, ...], what: str, parse: Callable[[bytes], Offer]
+    path: str, note: FetchedOffer, by: Trust | None, stamp: tuple[int, ...], what: str, parse: Callable[[bytes], Offer]
 ) -> Offer:
     """Verifies the statement that is kept in a file, and notes there whether it is accepted; returns what it offers.
 
@@ -84,7 +84,7 @@ def verify(
     return offer
 
 
-def _keep(path: str, note: Fetched, new: Fetched) -> None:
+def _keep(path: str, note: FetchedOffer, new: FetchedOffer) -> None:
     """Writes what has changed. If it cannot be written, as in a store to read alone, it is verified again each time."""
     if new != note:
         try:
@@ -106,7 +106,10 @@ def problem(path: str, kind: Kind, topic: str, what: str, expected: Callable[[Of
         return offer
 
     try:
-        note, stamp = fetched.read(path), fetched.trust_stamp()  # before it is read: it may change meanwhile
+        note, stamp = (
+            fetched_offer.read(path),
+            fetched_offer.trust_stamp(),
+        )  # before it is read: it may change meanwhile
         verify(path, note, trusted(what), stamp, what, parse)
     except SignatureError as error:
         return error.reason
@@ -134,6 +137,6 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
 def _may_withdraw(key: str, path: str) -> bool:
     """Returns whether something was accepted by a key; if that cannot be read, anyone's withdrawal counts."""
     try:
-        return fetched.read(path).signer == key
+        return fetched_offer.read(path).signer == key
     except (OSError, ValueError):
         return True

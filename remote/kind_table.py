@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Entry(NamedTuple):
+class KindRow(NamedTuple):
     """A kind of artifacts."""
 
     path: str
@@ -17,13 +17,13 @@ class Entry(NamedTuple):
 
 
 NAMES = r"[\w*?\[\]!-]+"
-KINDS: dict[str, Entry] = {
-    "op": Entry("opforge.remote.op_statements:OP", NAMES),
-    "compiled": Entry("opforge.graphs.statements:COMPILED", NAMES),
-    "program": Entry("opforge.programs.form:PROGRAM", NAMES),
-    "tuned": Entry("opforge.remote.tuned_statements:TUNED", NAMES),
-    "jit": Entry("opforge.jits.kind:JIT", r"[a-z0-9*?\[\]!-]+/[\w*?\[\]!-]+", "ADAPTER/LABEL"),
-    "package": Entry("opforge.packages.registry.release:PACKAGE", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+", "ORG/NAME"),
+KINDS: dict[str, KindRow] = {
+    "op": KindRow("opforge.remote.op_statements:OP", NAMES),
+    "compiled": KindRow("opforge.graphs.statements:COMPILED", NAMES),
+    "program": KindRow("opforge.programs.form:PROGRAM", NAMES),
+    "tuned": KindRow("opforge.remote.tuned_statements:TUNED", NAMES),
+    "jit": KindRow("opforge.jits.kind:JIT", r"[a-z0-9*?\[\]!-]+/[\w*?\[\]!-]+", "ADAPTER/LABEL"),
+    "package": KindRow("opforge.packages.registry.release:PACKAGE", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+", "ORG/NAME"),
 }
 
 FORMER = {"triton": "jit:triton/LABEL for kernels, and jit:triton-host/LABEL for Triton's library for the host"}

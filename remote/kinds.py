@@ -13,8 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
-from opforge.cache.filesystem.files import discard
 from opforge.cache.layout import Layout
+from opforge.foundation.files import discard
 
 from . import statements, topics
 from .blobs import Tree
@@ -25,7 +25,7 @@ from .statements import Statement
 from .stores.protocol import ObjectStore
 
 
-class Stored(NamedTuple):
+class StoredArtifact(NamedTuple):
     """Something of a kind in a store of this machine, as its record describes it: its files are not compared."""
 
     path: str
@@ -135,36 +135,36 @@ class Kind(ABC):
 
     # -- what is stored on this machine --------------------------------------------------------------------------------
 
-    def stored(self, layout: Layout) -> Iterable[Stored]:
+    def stored(self, layout: Layout) -> Iterable[StoredArtifact]:
         """Returns what of this kind is in a store. By default nothing: it lies elsewhere."""
         return ()
 
-    def check(self, one: Stored, owners: Collection[int]) -> str:
+    def check(self, one: StoredArtifact, owners: Collection[int]) -> str:
         """Returns what is damaged in something that `stored` has returned without a problem, after a full check.
 
         `owners` are the users that its files may belong to. Raises OSError, ValueError.
         """
         return ""
 
-    def kept(self, layout: Layout) -> Iterable[Stored]:
+    def kept(self, layout: Layout) -> Iterable[StoredArtifact]:
         """Returns what of this kind was fetched into a store, each as `drop` removes it."""
         return (one for one in self.stored(layout) if one.is_fetched and not one.problem)
 
-    def drop(self, one: Stored) -> None:
+    def drop(self, one: StoredArtifact) -> None:
         """Removes something from a store, or makes sure that it is not found any more. Raises OSError."""
         discard(one.path)
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
-    def origin(self, one: Stored) -> str:
+    def origin(self, one: StoredArtifact) -> str:
         """Returns where something came from; empty if it was made here, and may be signed here."""
         return "a remote" if one.is_fetched else ""
 
-    def refusal(self, one: Stored, remote: Remote) -> tuple[str, str]:
+    def refusal(self, one: StoredArtifact, remote: Remote) -> tuple[str, str]:
         """Returns why something of this machine must not be published to a remote, and what to do; empty if it may."""
         return "", ""
 
-    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+    def files(self, one: StoredArtifact) -> tuple[str, Collection[str]]:
         """Returns the folder of what is published, and the paths of its files; none if the facts are all there is."""
         return "", ()
 

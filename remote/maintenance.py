@@ -13,11 +13,11 @@ from opforge.errors import RemoteError, SignatureError, StoreError, WithdrawnErr
 from opforge.errors.base import printable
 
 from . import blobs, clocks, kinds, removals, statements, topics, withdrawals
-from .accepted import Lists
+from .judging import Lists
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement
-from .stores.protocol import Listed, ObjectStore
+from .stores.protocol import ListedObject, ObjectStore
 from .topics import Topic
 from .withdrawals import CHOOSING, NOTHING, Unverified, Withdrawal
 
@@ -97,7 +97,7 @@ def of_name(store: ObjectStore, kind: str, topic: str) -> Iterator[Item]:
     name, lists = topics.name_of(kind, topic), withdrawals.Unverified(store)
     stored = store.get(name, topics.MAX_LISTING_BYTES)
     if stored is not None:
-        read = topics.read(stored.data, kind, topic, Listed(name, len(stored.data), 0.0))
+        read = topics.read(stored.data, kind, topic, ListedObject(name, len(stored.data), 0.0))
         for placed in of_topic(store, read):
             yield _item(read, placed, lists)
 
@@ -187,7 +187,7 @@ class _Needs(NamedTuple):
 
     names: set[str]
     """Of blobs and statements."""
-    unused: list[Listed]
+    unused: list[ListedObject]
 
 
 def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _Needs:
@@ -196,7 +196,7 @@ def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _
     Raises StoreError, also for a topic or a statement that cannot be read: it may name any blob.
     """
     needs = _Needs(set(), [])
-    old = dict[str, Listed]()
+    old = dict[str, ListedObject]()
     if unused_for is not None:
         old = {file.name: file for file in store.list(topics.FOLDER) if now - file.modified > unused_for}
     # The names of all topics first: one that is replaced while a folder is listed could be missing in the listing.
@@ -261,7 +261,7 @@ def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> I
             yield Unused(claim.name, claim.size, "its owner is gone")
 
 
-def _own(store: ObjectStore, folder: str, besides: Container[str] = ()) -> Iterator[Listed]:
+def _own(store: ObjectStore, folder: str, besides: Container[str] = ()) -> Iterator[ListedObject]:
     """Yields the objects in a folder that have names of opforge's making: a user may have put others there."""
     return (file for file in store.list(folder, besides) if _OWN_NAME.fullmatch(file.name))
 
@@ -284,7 +284,7 @@ def collect(store: ObjectStore, now: float, unused_for: float | None = None) -> 
         yield files[name]
 
 
-def _is_old(file: Listed, now: float) -> bool:
+def _is_old(file: ListedObject, now: float) -> bool:
     return now - file.modified > UNUSED_SECONDS
 
 

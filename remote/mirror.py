@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from opforge.errors import PublishError, SignatureError, StoreError
 
 from . import blobs, kinds, maintenance, statements, topics, withdrawals
-from .accepted import counted
+from .judging import counted
 from .maintenance import Placed
 from .removals import Uploads
 from .signatures import signing, trust
 from .signatures.trust import Trust, TrustedKey
 from .statements import Signed, UnreadableStatement
-from .stores.protocol import Listed as StoredFile
+from .stores.protocol import ListedObject as StoredFile
 from .stores.protocol import ObjectStore
 from .topics import Listing, Topic
 from .transfer import Report, Reported, ignore

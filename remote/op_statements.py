@@ -10,14 +10,14 @@ from opforge.cache import schema
 from opforge.cache.admit import checked_record
 from opforge.cache.layout import FETCHED, Layout, entry_name
 from opforge.cache.ownership import is_own_name
-from opforge.cache.records import fetched
+from opforge.cache.records import fetched_offer
 from opforge.cache.records.entry import damage_of, read_record
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.trees import digest_of_hashes
-from opforge.warm.library import BUILD
+from opforge.fast_path.library import BUILD
 
 from . import statements
-from .kinds import Kind, Stored
+from .kinds import Kind, StoredArtifact
 from .offers import Offer
 from .remotes import Remote
 from .statements import Statement, UnreadableStatement
@@ -48,42 +48,42 @@ class OpKind(Kind):
         entry = entry_name(record["key"], record["sha256"])
         return self.offered(record["op"], entry, record["target"], stated.facts, (tree,))
 
-    def kept(self, layout: Layout) -> Iterator[Stored]:
+    def kept(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields what is kept of the entries that were fetched: without it none of them is found."""
         for folder in _names(layout.path(FETCHED)):
             for name in _names(layout.fetched(folder)):
                 path = os.path.join(layout.fetched(folder), name)
-                yield Stored(path, label=name, note=path)
+                yield StoredArtifact(path, label=name, note=path)
 
-    def check(self, one: Stored, owners: Collection[int]) -> str:
+    def check(self, one: StoredArtifact, owners: Collection[int]) -> str:
         """Checks everything in an entry."""
         checked_record(one.path, owners, os.path.basename(one.path))
         return ""
 
-    def origin(self, one: Stored) -> str:
+    def origin(self, one: StoredArtifact) -> str:
         """Returns where an entry came from; empty if it was built here."""
         return came_from(one.path)
 
-    def refusal(self, one: Stored, remote: Remote) -> tuple[str, str]:
+    def refusal(self, one: StoredArtifact, remote: Remote) -> tuple[str, str]:
         """Returns why an entry must not be published to a remote: it has the user's own flags."""
         flags = one.facts["record"]["user_flags"]
         if not flags or remote.takes_flags:
             return "", ""
         return f"it was built with {' '.join(f'{name}={value!r}' for name, value in flags.items())}", FLAGS_HINT
 
-    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+    def files(self, one: StoredArtifact) -> tuple[str, Collection[str]]:
         """Returns the entry's folder and its library."""
         return one.path, [one.facts["record"]["file"]]
 
-    def at(self, folder: str, description: str = "") -> Stored:
+    def at(self, folder: str, description: str = "") -> StoredArtifact:
         """Returns the entry in a folder, as one that is for a description; by default the one by which it was built."""
         try:
             record = read_record(folder)
         except (OSError, ValueError):
             record = None
         if record is None:
-            return Stored(folder, "its record cannot be read")
-        return Stored(
+            return StoredArtifact(folder, "its record cannot be read")
+        return StoredArtifact(
             path=folder,
             name=record["op"],
             label=entry_name(record["key"], record["sha256"]),
@@ -94,7 +94,7 @@ class OpKind(Kind):
             size=record["size"],
         )
 
-    def stored(self, layout: Layout) -> Iterator[Stored]:
+    def stored(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields the entries, fetched ones too."""
         for name in _names(layout.path("entries")):
             if is_own_name("entries", name):
@@ -116,7 +116,7 @@ def came_from(folder: str) -> str:
         return ""
     area, key = os.path.dirname(os.path.dirname(folder)), os.path.basename(folder)
     try:
-        return fetched.read(_note_of(os.path.join(area, FETCHED), key)).remote
+        return fetched_offer.read(_note_of(os.path.join(area, FETCHED), key)).remote
     except (OSError, ValueError):
         return "a remote or a layer"
 

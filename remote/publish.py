@@ -11,10 +11,10 @@ import time
 from typing import IO, BinaryIO, NamedTuple, cast
 
 from opforge.errors import PublishError
-from opforge.events import emit
+from opforge.foundation.events import emit
 
 from . import blobs, removals, statements, topics, withdrawals
-from .kinds import Kind, Stored
+from .kinds import Kind, StoredArtifact
 from .offers import merged
 from .remotes import Remote
 from .signatures.keys import Signer
@@ -25,7 +25,7 @@ FOREIGN_HINT = "Its publisher signs it: opforge mirror copies it with its signat
 DAMAGED_HINT = "Nothing was published: opforge verify sets it aside, and it is made again when it is needed"
 
 
-class Blob(NamedTuple):
+class PackedTree(NamedTuple):
     """The tree of a statement, packed into an open file."""
 
     tree: blobs.Tree
@@ -50,7 +50,7 @@ class Pushed(NamedTuple):
     """False if the remote had this offer already."""
 
 
-def push(store: ObjectStore, remote: Remote, kind: Kind, one: Stored, signer: Signer | None) -> Pushed:
+def push(store: ObjectStore, remote: Remote, kind: Kind, one: StoredArtifact, signer: Signer | None) -> Pushed:
     """Publishes something of a store. Without a signer its statement is unsigned.
 
     Raises PublishError, also for what another has made: a signature says that its holder has made what it signs;
@@ -83,14 +83,14 @@ def push(store: ObjectStore, remote: Remote, kind: Kind, one: Stored, signer: Si
     return Pushed(kind.name, one.name, one.label, one.target, size, is_new)
 
 
-def _packed(kind: Kind, one: Stored, file: IO[bytes]) -> Blob:
+def _packed(kind: Kind, one: StoredArtifact, file: IO[bytes]) -> PackedTree:
     """Returns the packed tree of something. Raises ValueError if its files are not those that its record names."""
     folder, paths = kind.files(one)
     tree, _hashes = blobs.pack(folder, paths, file)
     if tree.digest != one.digest:
         digests = f"their digest is {tree.digest}, expected {one.digest}"
         raise ValueError(f"the files in {folder} are damaged, or were changed: {digests}")
-    return Blob(tree, file)
+    return PackedTree(tree, file)
 
 
 def add_statement(
@@ -100,7 +100,7 @@ def add_statement(
     signer: Signer | None,
     what: str,
     where: str,
-    blob: Blob | None = None,
+    blob: PackedTree | None = None,
 ) -> bool:
     """Signs a statement and adds it to its topic's file; returns whether anything was new.
 

@@ -7,8 +7,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from opforge import settings
 from opforge.errors import SettingError
+from opforge.foundation import settings
 
 EXPECTED = (
     "a URL such as https://cache.example/ops or file:///shared/ops?push=1;"

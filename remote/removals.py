@@ -24,7 +24,7 @@ from opforge.cache import schema
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import StoreError
 
-from .stores.protocol import Listed, ObjectStore, Stored
+from .stores.protocol import ListedObject, ObjectStore, StoredObject
 
 PREFIX = "v1/removals/"
 ANNOUNCED, REMOVING, NEEDED = "announced", "removing", "needed"
@@ -48,7 +48,7 @@ def _note(state: str) -> bytes:
     return json.dumps({"state": state, "token": os.urandom(8).hex()}).encode()
 
 
-def _state(stored: Stored) -> str:
+def _state(stored: StoredObject) -> str:
     try:
         return str(schema.parse(stored.data, NOTE)["state"])
     except FormatError:
@@ -120,7 +120,7 @@ def remove(store: ObjectStore, unused: Iterable[str], named: Callable[[], set[st
             store.delete(listed.name)
 
 
-def _announce(store: ObjectStore, note: str, before: Listed | None, now: float) -> str:
+def _announce(store: ObjectStore, note: str, before: ListedObject | None, now: float) -> str:
     """Returns the version of the note that announces a removal; "" if another process is about to remove the file."""
     content = _note(ANNOUNCED)
     if not store.put_if_absent(note, content):

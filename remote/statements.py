@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from opforge import formats, release
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, text, whole
-from opforge.versions import version_of
+from opforge.foundation import formats, release
+from opforge.foundation.versions import version_of
 
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree, name_of_blob
 from .signatures import signing

@@ -16,12 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from opforge import settings
 from opforge.cache import staging
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
-from opforge.cache.records import fetched
-from opforge.cache.records.fetched import Fetched
+from opforge.cache.records import fetched_offer
+from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.cache.store import Rejected, RejectedRecord, Sought
 from opforge.cache.trees import File
 from opforge.errors import (
@@ -34,10 +33,11 @@ from opforge.errors import (
     StoreError,
     TrustFileError,
 )
-from opforge.events import emit
+from opforge.foundation import settings
+from opforge.foundation.events import emit
 
-from . import answers, blobs, kept, topics
-from .accepted import MAX_SECONDS, Lists, counted, judge
+from . import blobs, kept, remembered_answers, topics
+from .judging import MAX_SECONDS, Lists, counted, judge
 from .kinds import Kind
 from .offers import Offer
 from .remotes import Remote, configured
@@ -83,7 +83,7 @@ class Taken(NamedTuple):
     folder: str
     """A new folder with its files, inside a staging folder; there is none if it has no tree."""
     files: Sequence[File]
-    note: Fetched
+    note: FetchedOffer
     """What is kept of its statement."""
 
 
@@ -115,7 +115,7 @@ class Wanted(ABC):
         return
 
 
-class Remotes:
+class ConfiguredRemotes:
     """The remotes that are asked, in order."""
 
     def __init__(self, remotes: Iterable[Remote] | None = None, is_fresh: bool = False) -> None:
@@ -132,11 +132,15 @@ class Remotes:
         """
         remotes, rejected = list[Remote](), list[Rejected]()
         for remote in self.all:
-            reason = answers.OFFLINE if settings.offline() and not remote.is_local else self._failed.get(remote, "")
+            reason = (
+                remembered_answers.OFFLINE
+                if settings.offline() and not remote.is_local
+                else self._failed.get(remote, "")
+            )
             if not reason and remote.is_unsigned:
                 reason = wanted.kind.unsigned
             if not reason and not self._is_fresh:
-                reason = answers.failure(remote) or ("" if is_miss else wanted.missed(remote))
+                reason = remembered_answers.failure(remote) or ("" if is_miss else wanted.missed(remote))
             if reason:
                 rejected.append(Rejected(str(remote), reason))
             else:
@@ -224,7 +228,7 @@ class Remotes:
             log.warning("%s: what %s offers cannot be written here: %s", what, remote, failure)
             return f"what it offers cannot be written here ({failure.strerror})"
         reason = str(failure).removeprefix(f"{remote}: ")
-        is_its_own = answers.note_failure(remote, failure)
+        is_its_own = remembered_answers.note_failure(remote, failure)
         if self._is_fresh:  # who asks so shows the reason, and may have many ops to ask for
             self._failed[remote] = f"it is not asked again: {reason}"
         else:
@@ -253,7 +257,7 @@ class Remotes:
             claim = Claim(open_store(target.url, settings.offline()), name_of(*identity))
             self._claim = claim.wait(wanted.what, seconds)
         except FAILURES as error:
-            answers.note_failure(target, error)
+            remembered_answers.note_failure(target, error)
             log.warning("%s: it may be built on other machines too: %s", wanted.what, error)
             return None
         return target
@@ -274,7 +278,7 @@ def judged(store: ObjectStore, remote: Remote, wanted: Wanted, is_fresh: bool) -
 
     `is_fresh` reads the lists of withdrawals again. Raises FAILURES.
     """
-    kind, stamp = wanted.kind, fetched.trust_stamp()
+    kind, stamp = wanted.kind, fetched_offer.trust_stamp()
     items = topics.read_items(store, kind.topic_file(wanted.topic), str(remote))
     if not items:
         return [], (Rejected(str(remote), NOTHING),)
@@ -362,11 +366,11 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
     now = time.time()
     signers = [each for each in trusted.keys if each.may_sign(subject) and not each.problem(now)]
     for remote in configured():
-        known = [noted for each in signers if (noted := answers.withdrawn(remote, each))]
+        known = [noted for each in signers if (noted := remembered_answers.withdrawn(remote, each))]
         for noted in known:
             if noted.listed:
                 kept.drop_withdrawn(layout, noted.listed)
-        if remote.is_unsigned or answers.not_asked(remote):
+        if remote.is_unsigned or remembered_answers.not_asked(remote):
             continue
         try:
             lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, False)
@@ -377,7 +381,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
                 except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
                     _warn_unknown(what, remote, error)
         except (RemoteError, ExtraNotInstalledError, OSError) as error:
-            answers.note_failure(remote, error)
+            remembered_answers.note_failure(remote, error)
             _warn_unknown(what, remote, error)
 
 

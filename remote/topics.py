@@ -25,15 +25,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from opforge import formats
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, record, table, text, whole
 from opforge.errors import PublishError, StoreError
+from opforge.foundation import formats
 
 from . import statements
 from .statements import KIND, MAX_SIGNATURES, Signed
-from .stores.protocol import Listed as StoredFile
+from .stores.protocol import ListedObject as StoredFile
 from .stores.protocol import ObjectStore, is_name
 
 FOLDER = "v1/topics/"
@@ -66,7 +66,7 @@ _SIGNATURE = rb'"[A-Za-z0-9._-]{1,63}:[A-Za-z0-9+/]{86}=="'
 _SIGNATURES = re.compile(rb"(?:" + _SIGNATURE + rb"(?:," + _SIGNATURE + rb")*)?")
 
 
-class Listed(NamedTuple):
+class ListedStatement(NamedTuple):
     """A statement that a topic names."""
 
     digest: str
@@ -78,7 +78,7 @@ class Listing(NamedTuple):
     kind: str
     topic: str
     sequence: int = 0
-    statements: Mapping[str, Listed] = {}
+    statements: Mapping[str, ListedStatement] = {}
     """By label."""
 
     def data(self) -> bytes:
@@ -248,7 +248,7 @@ def read_listing(data: bytes, kind: str, topic: str) -> Listing:
 def any_listing(data: bytes) -> Listing:
     """Returns the topic that names its statements in some bytes, whichever it is. Raises FormatError."""
     value = schema.parse(data, SCHEMA, MAX_LISTING_BYTES)
-    listed = {label: Listed(entry["digest"]) for label, entry in value["statements"].items()}
+    listed = {label: ListedStatement(entry["digest"]) for label, entry in value["statements"].items()}
     return Listing(value["kind"], value["topic"], value["sequence"], listed)
 
 

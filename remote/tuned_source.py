@@ -6,12 +6,11 @@ import os
 
 from opforge.builders.lookup.tuned import Wanted as WantedResult
 from opforge.cache.current import current_store
-from opforge.cache.filesystem.files import discard
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation.files import discard, make_folder, write_file
 
 from . import kept
 from .offers import Offer
-from .take import Remotes, Taken, UnfitError, Wanted
+from .take import ConfiguredRemotes, Taken, UnfitError, Wanted
 from .tuned_statements import TUNED
 
 
@@ -41,7 +40,7 @@ class _Result(Wanted):
 
 def bring(path: str, what: WantedResult) -> bool:
     """Fetches the result that a remote has for an op on this machine; returns whether there is one now."""
-    return Remotes().take(_Result(path, what))[0]
+    return ConfiguredRemotes().take(_Result(path, what))[0]
 
 
 def verify_again(path: str, what: WantedResult) -> str:

@@ -15,7 +15,7 @@ from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
 
-from .kinds import Kind, Stored
+from .kinds import Kind, StoredArtifact
 from .offers import ONE_FOR_EACH_MACHINE, Offer
 from .statements import Statement, UnreadableStatement
 
@@ -45,21 +45,21 @@ class TunedKind(Kind):
             raise UnreadableStatement(f"'trees' is a list of {len(stated.trees)} items: expected none")
         return self.offered(value["op"], label_of(value), _target(value), value)
 
-    def of(self, value: Mapping[str, Any]) -> Stored:
+    def of(self, value: Mapping[str, Any]) -> StoredArtifact:
         """Returns a result that lies nowhere, as one to publish. Raises FormatError."""
         return self._stored("", records.checked(dict(value)), False)
 
-    def stored(self, layout: Layout) -> Iterator[Stored]:
+    def stored(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields every result."""
         for one in records.stored(layout.root):
             if one.problem:
-                yield Stored(one.path, one.problem, note=one.path if one.is_fetched else "")
+                yield StoredArtifact(one.path, one.problem, note=one.path if one.is_fetched else "")
             else:
                 yield self._stored(one.path, one.value, one.is_fetched)
 
-    def _stored(self, path: str, value: Mapping[str, Any], is_fetched: bool) -> Stored:
+    def _stored(self, path: str, value: Mapping[str, Any], is_fetched: bool) -> StoredArtifact:
         taken = sum(bool(row["config"]) for row in value["rows"])
-        return Stored(
+        return StoredArtifact(
             path=path,
             name=value["op"],
             label=label_of(value),
@@ -71,7 +71,7 @@ class TunedKind(Kind):
             details=f"{taken} of {len(value['rows'])} not the default",
         )
 
-    def check(self, one: Stored, owners: Collection[int]) -> str:
+    def check(self, one: StoredArtifact, owners: Collection[int]) -> str:
         """Reads a result again, with the owners of its store."""
         return records.read_stored(one.path, owners).problem
 

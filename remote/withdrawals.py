@@ -27,21 +27,20 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from opforge import environment, formats
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import SHA256, TEXT, choice, record, table, text, whole
 from opforge.errors import PublishError, StoreError
 from opforge.errors.base import printable
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation import environment, formats
+from opforge.foundation.files import make_folder, read_file, write_file
 
 from . import clocks, statements, topics
 from .signatures.seen import Seen
 from .signatures.signing import is_signed
 from .signatures.trust import TrustedKey
 from .statements import Signed
-from .stores.protocol import ObjectStore, Stored
+from .stores.protocol import ObjectStore, StoredObject
 from .stores.urls import resolved, spelled
 
 if TYPE_CHECKING:
@@ -330,7 +329,7 @@ def _full(store: ObjectStore, key: str, error: FullListError) -> PublishError:
 
 def _read(
     store: ObjectStore, signer: Signer, key: str, restore: bool
-) -> tuple[Stored | None, Withdrawals, Withdrawals]:
+) -> tuple[StoredObject | None, Withdrawals, Withdrawals]:
     """Returns the file of a key's list, what it says, and the newest that this user knows of it."""
     newest, stored = _known(key, store.url), store.get(name_of(key), MAX_BYTES)
     before = _own(store, signer, stored.data) if stored else Withdrawals(key, 0.0)

@@ -138,10 +138,10 @@ def nothing_of_the_machines(shared_store):
         yield
         from support.processes import torch_server
 
-        from opforge import machine_folder
+        from opforge.foundation import memory_writer
 
         torch_server.end()
-        machine_folder.reset()  # what was counted would be written to the user's own folder
+        memory_writer.reset()  # what was counted would be written to the user's own folder
 
 
 @pytest.fixture(scope="session")
@@ -185,15 +185,15 @@ def own_store(tmp_path, own_folders):
 
 def _forget(probed_compilers):
     """Makes this process one that has used no store and read no setting; of compilers it knows these."""
-    from opforge import machine_folder, settings
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
+    from opforge.foundation import memory_writer, settings
 
     current.reset()
     probe.reset()
     probe._infos.update(probed_compilers)
     probe._unsaved.update(probed_compilers)  # the new store has none of them
-    machine_folder.reset()
+    memory_writer.reset()
     settings.reset()
 
 

@@ -7,12 +7,13 @@ import warnings
 from threading import local
 from typing import TYPE_CHECKING
 
-from opforge import errors, settings
+from opforge import errors
 from opforge.accelerator.host.files import parse_list
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
 from opforge.accelerator.target import Target
-from opforge.lazy import cached_property
-from opforge.warm import machine
+from opforge.fast_path import machine
+from opforge.foundation import settings
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

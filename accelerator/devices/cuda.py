@@ -7,12 +7,12 @@ import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
-from opforge import settings
 from opforge.accelerator.target import Target
 from opforge.accelerator.vendors import nvidia, nvml, rocm
 from opforge.accelerator.vendors.host_registration import HostRegistration
 from opforge.accelerator.vendors.vendor import Vendor, torch_version
-from opforge.lazy import cached_property
+from opforge.foundation import settings
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from typing import Any

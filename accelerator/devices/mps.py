@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opforge.accelerator.fallback.streams import DEFAULT_STREAM, current_stream
 from opforge.accelerator.interface.accelerator import OneGenerator
 from opforge.accelerator.vendors.vendor import Vendor
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

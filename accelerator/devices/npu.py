@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opforge.accelerator.target import Target
 from opforge.accelerator.vendors.vendor import Vendor
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from typing import Any

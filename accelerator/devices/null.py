@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

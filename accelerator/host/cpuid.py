@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from opforge.warm.machine import level
+from opforge.fast_path.machine import level
 
 from .cpuinfo import read_cpuinfo
 

@@ -14,7 +14,7 @@ from operator import index as whole_number
 from typing import TYPE_CHECKING, cast
 
 from opforge import errors
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     import threading
@@ -827,7 +827,7 @@ class BuilderLink(Devices):
                 raise errors.OpNotFoundError(class_name, self.name, readiness, refused, served_by(class_name))
             return builder.load(verbose=verbose)
         except BaseException as error:
-            from opforge import tracebacks
+            from opforge.foundation import tracebacks
 
             tracebacks.shorten(error)
             raise
@@ -866,7 +866,7 @@ class BuilderLink(Devices):
             return f"broken: {type(error).__name__}: {error}"
         if compatibility is None:
             return "not found"
-        from opforge.warm.library import loaded_ops
+        from opforge.fast_path.library import loaded_ops
 
         if getattr(builder, "name", "") in loaded_ops().values():
             return "loaded"

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ def main() -> None:
         import triton
         import triton.language  # noqa: F401
 
-        from opforge.builders.triton_op import jit  # noqa: F401
+        from opforge.builders.triton_op_builder import triton_jit  # noqa: F401
     dtype = torch.bfloat16 if device == "cuda" else torch.float32  # Triton's interpreter has no correct bfloat16
     x, weight = torch.ones((ROWS, COLUMNS), device=device, dtype=dtype), torch.ones(COLUMNS, device=device, dtype=dtype)
     files_before = _count_files()

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from opforge.builders.toolchains.triton import WORKER
 from opforge.builders.triton import attention
-from opforge.builders.triton_op.builder import KERNELS
-from opforge.builders.triton_op.kernel import Kernel
+from opforge.builders.triton_op_builder.builder import KERNELS
+from opforge.builders.triton_op_builder.kernel import Kernel
 
 PRODUCTS = {"forward": 2, "backward_queries": 3, "backward_keys": 4, "backward_bias": 2, "paged": 2}
 """Function -> the products of ROWS x KEYS x SIZE of one tile."""

@@ -110,7 +110,7 @@ def wheel_site(scratch: Scratch) -> str:
     from opforge.builders.declaration.description import description_key
     from opforge.cache import layer
     from opforge.cache.layout import PACKAGE_LAYER
-    from opforge.trust import trusted_ids
+    from opforge.foundation.file_owners import trusted_ids
 
     builder = get_accelerator().create_op_builder(BUILDER)
     assert isinstance(builder, OpBuilder)

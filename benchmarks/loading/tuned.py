@@ -103,7 +103,7 @@ def _load() -> dict[str, Any]:
     before, processor, began = len(sys.modules), time.process_time(), time.perf_counter()
     op = builder.load()
     loaded, spent = time.perf_counter() - began, time.process_time() - processor
-    from opforge.warm import library
+    from opforge.fast_path import library
 
     lists = [[torch.ones(SIZE)] for _ in range(3)]
     rate = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "maximize": False}

@@ -15,7 +15,7 @@ from opforge.remote import statements, topics
 from opforge.remote.blobs import Blob, Tree
 from opforge.remote.signatures import signing
 from opforge.remote.statements import Signed, Statement
-from opforge.remote.topics import Listed, Listing
+from opforge.remote.topics import ListedStatement, Listing
 
 PACKAGES = 10
 """One of so many topics is a package's."""
@@ -67,7 +67,7 @@ def fill(root: str, patterns: Patterns, count: int, now: float) -> list[tuple[st
                 package._replace(topic=name, trees=_trees(package, number)).data(), patterns.package.signatures
             )
             label = str(package.facts["version"])
-            listing = Listing(kind, name, 1, {label: Listed(signed.digest)})
+            listing = Listing(kind, name, 1, {label: ListedStatement(signed.digest)})
             _write(root, statements.name_of(signed.digest), signed.file(), now)
             _write(root, topics.name_of(kind, name), listing.data(), now)
         _write(root, _blob(number).name, FAKE_BLOB, now)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.builders.facade import flags as facade
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
-from opforge.versions import version_of
-from opforge.warm.library import FACADE as FACADE
-from opforge.warm.library import OLDEST_TORCH as OLDEST_TORCH
-from opforge.warm.library import PLAIN as PLAIN
-from opforge.warm.library import REGISTER as REGISTER
-from opforge.warm.library import STABLE as STABLE
-from opforge.warm.library import TORCH as TORCH
-from opforge.warm.library import WITH_MODULES as WITH_MODULES
-from opforge.warm.lookup import INTERFACE as INTERFACE
-from opforge.warm.machine import python_tag
+from opforge.fast_path.library import FACADE as FACADE
+from opforge.fast_path.library import OLDEST_TORCH as OLDEST_TORCH
+from opforge.fast_path.library import PLAIN as PLAIN
+from opforge.fast_path.library import REGISTER as REGISTER
+from opforge.fast_path.library import STABLE as STABLE
+from opforge.fast_path.library import TORCH as TORCH
+from opforge.fast_path.library import WITH_MODULES as WITH_MODULES
+from opforge.fast_path.lookup import INTERFACE as INTERFACE
+from opforge.fast_path.machine import python_tag
+from opforge.foundation.versions import version_of
 
 from .machine import torch_folder, torch_version
 

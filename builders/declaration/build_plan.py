@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import RootedPath
+from opforge.foundation import formats
 
 from . import flag_paths
 

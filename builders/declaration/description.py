@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from opforge import formats
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
+from opforge.foundation import formats
 
 from . import abi, kernel_roots
 from .op_spec import IDENTITY, OpSpec

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from opforge.errors import BuilderError
-from opforge.warm.lookup import FOR_ALL
+from opforge.fast_path.lookup import FOR_ALL
 
 from . import kernel_roots
 from .attributes import PACKAGE, declared_in

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
-from opforge.warm import lookup
+from opforge.fast_path import lookup
 
 if TYPE_CHECKING:
     from typing import ClassVar, Protocol

@@ -16,9 +16,9 @@ from opforge.accelerator.host.cpuinfo import CPUInfo
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.errors import OpforgeError, OpIncompatibleError
-from opforge.warm.machine import libc, libstdcxx, python_tag
-from opforge.warm.machine import package_folder as package_folder
-from opforge.warm.machine import python_include as python_include
+from opforge.fast_path.machine import libc, libstdcxx, python_tag
+from opforge.fast_path.machine import package_folder as package_folder
+from opforge.fast_path.machine import python_include as python_include
 
 if TYPE_CHECKING:
     from opforge.accelerator.interface.accelerator import Accelerator

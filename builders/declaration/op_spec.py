@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import settings, upper_parts
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError
-from opforge.warm.lookup import FLAG_ENDINGS, tables_for_all
+from opforge.fast_path.lookup import FLAG_ENDINGS, tables_for_all
+from opforge.foundation import settings, upper_parts
 
 from . import abi as abis
 from . import kernel_roots, machine

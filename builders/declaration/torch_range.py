@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from opforge.errors import BuilderError
-from opforge.versions import version_of
+from opforge.foundation.versions import version_of
 
 from . import machine
 

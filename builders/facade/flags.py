@@ -6,7 +6,7 @@ This is the one place: a builder's plan (declaration/abi.py), the front end and 
 import os
 from pathlib import Path
 
-from opforge.warm.library import OLDEST_TORCH
+from opforge.fast_path.library import OLDEST_TORCH
 
 # Found before torch's own headers: files of torch's names, which all include the facade.
 INCLUDE = Path(__file__).parent / "include"

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 
 from opforge.builders.declaration.machine import package_folder
-from opforge.cache.filesystem.files import read_file
+from opforge.foundation.files import read_file
 
 from .image import Image
 from .reader import Reader

@@ -7,8 +7,8 @@ import re
 from mmap import ACCESS_READ, mmap
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
-from opforge.versions import version_of
+from opforge.foundation.files import read_file
+from opforge.foundation.versions import version_of
 
 from . import shims
 from .elf_file import DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol

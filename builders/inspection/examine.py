@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
+from opforge.foundation.files import read_file
 
 from . import cubin, cuobjdump, elf_file, fatbin, hsaco, shims
 from .elf import MAX_BYTES, host_code

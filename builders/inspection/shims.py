@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from opforge.builders.declaration.machine import torch_folder
-from opforge.versions import version_of
+from opforge.foundation.versions import version_of
 
 SHIM = ("include", "torch", "csrc", "stable", "c", "shim.h")
 PREFIXES = ("torch_", "aoti_torch_")

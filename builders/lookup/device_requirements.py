@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
-from opforge.versions import version_of
+from opforge.foundation.versions import version_of
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.machine import Machine

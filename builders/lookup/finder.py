@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from opforge import machine_folder, settings
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
@@ -17,7 +16,8 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.layout import FETCHED
 from opforge.cache.store import Rejected, Sought
 from opforge.errors import ToolchainNotFoundError
-from opforge.machine_folder import can_write
+from opforge.foundation import memory_writer, settings
+from opforge.foundation.files import can_write
 
 from . import memory
 from .fit import fit_of, fit_of_prebuilt, fit_without_plan
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
     from opforge.cache.store import Match, Store
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 _warned: set[str] = set()
@@ -94,7 +94,7 @@ class Finder:
     def in_layers(self) -> Entry | None:
         """Returns the entry of a layer whose own files are unchanged."""
         lookup, spec = self.lookup, self.lookup.spec
-        self._is_kept = self._remembers and machine_folder.can_remember()
+        self._is_kept = self._remembers and memory_writer.can_remember()
         if self._remembers and not self._is_kept and _is_read_only(lookup.store):
             # Neither this look-up nor a build can leave anything behind. The user's own store is searched as a layer
             # is: otherwise each process would have to find the compiler, and hash every header that it reads.
@@ -161,7 +161,7 @@ class Finder:
         was fetched before is verified again if the trust file has changed, even if no remote is configured.
         """
         lookup, store = self.lookup, self.lookup.store
-        is_over = self._has_asked and not (is_last_resort and machine_folder.can_remember())
+        is_over = self._has_asked and not (is_last_resort and memory_writer.can_remember())
         if not lookup.asks or is_over or (is_early and not settings.remotes()):
             return None  # nothing that was remembered has answered
         if is_early:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge import settings
 from opforge.builders.declaration import abi, attributes
 from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
 from opforge.builders.declaration.op_spec import root_paths
@@ -18,9 +17,10 @@ from opforge.builders.toolchains import read_variables
 from opforge.cache.layout import Layout, entry_name
 from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.store import Fit
-from opforge.environment import HEADER_VARIABLES
-from opforge.versions import version_of
-from opforge.warm.library import Entry
+from opforge.fast_path.library import Entry
+from opforge.foundation import settings
+from opforge.foundation.environment import HEADER_VARIABLES
+from opforge.foundation.versions import version_of
 
 from .device_requirements import device_problem
 

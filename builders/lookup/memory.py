@@ -1,6 +1,6 @@
 """Remembers which entry a look-up led to, so that the next one neither makes a plan nor compares contents.
 
-What is remembered, and how it is recalled, is in `opforge.warm.lookup`.
+What is remembered, and how it is recalled, is in `opforge.fast_path.lookup`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import environment, machine_folder, settings
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi, kernel_roots, machine
@@ -19,10 +18,11 @@ from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
 from opforge.cache.store import Source
-from opforge.environment import HEADER_VARIABLES
-from opforge.memory import ABSENT, FlatStamps, PathStamp
-from opforge.warm import lookup as warm
-from opforge.warm.library import Entry
+from opforge.fast_path import lookup as warm
+from opforge.fast_path.library import Entry
+from opforge.foundation import environment, memory_writer, settings
+from opforge.foundation.environment import HEADER_VARIABLES
+from opforge.foundation.memory import ABSENT, FlatStamps, PathStamp
 
 from .own_code import Code
 
@@ -231,7 +231,7 @@ def remember(
         "variables": match.stamped.variables,
         **tuning,
     }
-    machine_folder.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
+    memory_writer.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
 
 
 def _warn_of_times(op: str, stamps: FlatStamps) -> None:

@@ -11,19 +11,19 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from opforge import upper_parts
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.current import writable_store
 from opforge.cache.store import Fit, Match, Rejected, Sought, Store
 from opforge.errors import CacheDirError, SettingError
+from opforge.foundation import upper_parts
 
 from .fit import fit_of, fit_of_prebuilt
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 GROUP = "opforge.sources"

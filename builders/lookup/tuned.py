@@ -13,19 +13,19 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import machine_folder, memory, settings, upper_parts
 from opforge.builders.declaration import machine
 from opforge.builders.lookup import tuning_results as records
-from opforge.builders.lookup.tuning_results import DTYPES, FETCHED, NEAREST, RESULT, Stored, path_of
+from opforge.builders.lookup.tuning_results import DTYPES, FETCHED, NEAREST, RESULT, StoredResult, path_of
 from opforge.cache.current import current_store, writable_store
-from opforge.cache.records import fetched
+from opforge.cache.records import fetched_offer
 from opforge.errors import CacheDirError
-from opforge.memory import FlatStamps
-from opforge.warm import library, lookup
+from opforge.fast_path import library, lookup
+from opforge.foundation import memory, memory_writer, settings, upper_parts
+from opforge.foundation.memory import FlatStamps
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 SOURCE = "fetched tuning results"
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
 class Outcome(NamedTuple):
     """What counts for an entry, and what that follows from."""
 
-    found: Stored | None
+    found: StoredResult | None
     """The result that was found; it may have a problem."""
     watched: FlatStamps
     """The files that were looked for, as they were before."""
@@ -161,26 +161,26 @@ def look(what: Wanted, places: Sequence[Place], asks: bool) -> Outcome:
     return _ask(what, watched) if asks else Outcome(None, watched, NOT_ASKED)
 
 
-def _fitting(found: Stored, what: Wanted) -> Stored:
+def _fitting(found: StoredResult, what: Wanted) -> StoredResult:
     """Returns a result as it is; with a problem if it is for something else."""
     expected = {"kernel": what.description, "target": what.target, "cores": what.cores}
     for name, value in () if found.problem else expected.items():
         if found.value[name] != value:
-            return Stored(found.path, {}, f"{name!r} is {found.value[name]!r}, expected {value!r}")
+            return StoredResult(found.path, {}, f"{name!r} is {found.value[name]!r}, expected {value!r}")
     return found
 
 
-def _fetched(path: str, what: Wanted, owners: Collection[int]) -> Stored | None:
+def _fetched(path: str, what: Wanted, owners: Collection[int]) -> StoredResult | None:
     """Returns the result that was fetched before; None if there is none, or it is not accepted any more."""
     try:
         found = records.read_stored(path, owners)
         if found.problem:
             return found
-        note = fetched.read(path)
+        note = fetched_offer.read(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        return Stored(path, {}, str(error))
+        return StoredResult(path, {}, str(error))
     # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
     is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
     if is_old and (reason := upper_parts.get(SOURCE).verify_again(path, what)):
@@ -199,7 +199,7 @@ def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
     if absent is not None and time.time() < absent[0]["until"]:
         return Outcome(None, watched, absent[0]["until"])
     before = FlatStamps(trust_file, memory.stamps_of(trust_file))
-    if not machine_folder.can_remember():
+    if not memory_writer.can_remember():
         return Outcome(None, watched, again)  # each load would ask
     try:
         store = writable_store(current_store())
@@ -207,7 +207,7 @@ def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
         return Outcome(None, watched, again)  # the load has said so
     path = what.path(store.layout.root, FETCHED)
     if not upper_parts.get(SOURCE).bring(path, what):
-        machine_folder.remember(name, before, {"until": again}, time.time_ns())
+        memory_writer.remember(name, before, {"until": again}, time.time_ns())
         return Outcome(None, watched, again)
     fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))
     try:

@@ -1,7 +1,7 @@
 """Tuning results: which values of an op's tunables are faster than its defaults on such a machine, and by how much.
 
     v2/tuned/DESCRIPTION/TARGET-CORES.json       what was found here
-    v2/tuned/DESCRIPTION/TARGET-CORES.fetched    what a remote had, with its signatures: as in `fetched.py`
+    v2/tuned/DESCRIPTION/TARGET-CORES.fetched    what a remote had, signed: see `cache/records/fetched_offer.py`
 
 A result is for the code of an op (its description), for one target and number of cores. It has a row for each thing
 that was timed: a dtype, a size, and for Triton ops a kernel. It has a canonical form, which a publisher signs.
@@ -14,14 +14,14 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats, settings, trust
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.layout import Layout
-from opforge.cache.records import fetched
+from opforge.cache.records import fetched_offer
 from opforge.cache.schema import KEY, NUMBER, FormatError, items, record, table, text, version, whole
-from opforge.machine_folder import make_folder, write_file
-from opforge.warm import library
+from opforge.fast_path import library
+from opforge.foundation import file_owners, formats, settings
+from opforge.foundation.files import make_folder, write_file
 
 FOLDER, RESULT, FETCHED = "tuned", ".json", ".fetched"
 MAX_BYTES, MAX_ROWS, MAX_OTHERS, MAX_NAMES = 64 << 10, 512, 256, 8
@@ -76,7 +76,7 @@ FIELDS = {
 SCHEMA = record(FIELDS)
 
 
-class Stored(NamedTuple):
+class StoredResult(NamedTuple):
     """A result's file in a store."""
 
     path: str
@@ -156,14 +156,14 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
             raise ValueError(f"it is not a regular file of at most {MAX_FILE_BYTES} bytes")
         if status.st_uid not in owners:
             raise ValueError(f"it belongs to user {status.st_uid}, who is not trusted here")
-        if status.st_mode & 0o022 and trust.others_bits(status) & ~bits:
+        if status.st_mode & 0o022 and file_owners.others_bits(status) & ~bits:
             raise ValueError(f"it can be written by others (mode {stat.S_IMODE(status.st_mode):o})")
         if unsafe := library.folders_problem(folder, owners, bits):
             raise ValueError(unsafe)
         return file.read(MAX_FILE_BYTES)
 
 
-def stored(root: str, owners: Collection[int] = ()) -> Iterator[Stored]:
+def stored(root: str, owners: Collection[int] = ()) -> Iterator[StoredResult]:
     """Yields every result in a store, in the order of their names; see `read_stored`."""
     layout = Layout(root)
     try:
@@ -183,18 +183,18 @@ def stored(root: str, owners: Collection[int] = ()) -> Iterator[Stored]:
                     continue  # another process has removed it
 
 
-def read_stored(path: str, owners: Collection[int] = (), bits: int = 0) -> Stored:
+def read_stored(path: str, owners: Collection[int] = (), bits: int = 0) -> StoredResult:
     """Returns the result in a file, or why it cannot be used. Raises FileNotFoundError if there is none.
 
     `owners` are by default those whose files are used in the user's own store.
     """
     try:
-        data = read(path, owners or trust.trusted_ids(settings.trusted_owners()), bits)
+        data = read(path, owners or file_owners.trusted_ids(settings.trusted_owners()), bits)
         if path.endswith(FETCHED):
-            offer = fetched.read(path).offer
-            return Stored(path, checked(schema.parse(offer.encode(), schema.OBJECT, MAX_FILE_BYTES).get("facts")))
-        return Stored(path, parse(data))
+            offer = fetched_offer.read(path).offer
+            return StoredResult(path, checked(schema.parse(offer.encode(), schema.OBJECT, MAX_FILE_BYTES).get("facts")))
+        return StoredResult(path, parse(data))
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        return Stored(path, {}, getattr(error, "strerror", None) or str(error))
+        return StoredResult(path, {}, getattr(error, "strerror", None) or str(error))

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from opforge.warm import library
+from opforge.fast_path import library
 
 from .described import Description, UndescribedError
 

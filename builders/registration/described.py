@@ -29,7 +29,7 @@ from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any, NamedTuple
 
-from opforge.warm import library
+from opforge.fast_path import library
 
 MAX_VALUES, MAX_BYTES = 200_000, 64 << 20
 """More is an error: a description is made for each graph."""

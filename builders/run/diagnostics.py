@@ -17,7 +17,7 @@ from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, memory_advice, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
-from opforge.symbols import demangled
+from opforge.foundation.symbols import demangled
 
 DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?)(?::(?P<line>\d+):(?:(?P<column>\d+):)?|\((?P<cuda>\d+)\):)"

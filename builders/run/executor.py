@@ -22,12 +22,12 @@ from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.records.inputs import Answer, Inputs, RootedPath
 from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
-from opforge.environment import HEADER_VARIABLES
 from opforge.errors import BuildError, CompileError, UnstableInputError
-from opforge.machine_folder import write_file
-from opforge.memory import FlatStamps, stamps_of
-from opforge.warm.lookup import DAY as TODAY
-from opforge.warm.lookup import value_of
+from opforge.fast_path.lookup import DAY as TODAY
+from opforge.fast_path.lookup import value_of
+from opforge.foundation.environment import HEADER_VARIABLES
+from opforge.foundation.files import write_file
+from opforge.foundation.memory import FlatStamps, stamps_of
 
 from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from types import TracebackType
 
-from opforge.versions import version_of
+from opforge.foundation.versions import version_of
 
 JOBSERVER_SINCE = (1, 13)
 """The first version of ninja that can be a client of a jobserver."""

@@ -6,11 +6,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from opforge import settings
 from opforge.builders.declaration.abi import FACADE, INTERFACE, PLAIN, REGISTER, STABLE, WITH_MODULES
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.inspection import elf, symbol_scope
 from opforge.cache.filesystem.disk import digest_of
+from opforge.foundation import settings
 
 from . import diagnostics
 from .dependencies import arguments, linker_folders, run_paths, search_folders

@@ -20,7 +20,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.cache.records.schemas import PEAKS
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation.files import make_folder, write_file
 
 COMPILER_BYTES = {abi.PLAIN: 256 << 20, abi.STABLE: 512 << 20, abi.FACADE: 512 << 20, abi.TORCH: 2 << 30}
 """Memory that one compiler usually needs, in bytes by ABI."""

@@ -19,9 +19,9 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.held import handles
 from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
+from opforge.foundation.files import MAX_RECORD_BYTES, read_file
 
 from . import jobserver, timeline
 from .supervisor import NOT_STARTED

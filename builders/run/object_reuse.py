@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from opforge import formats
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.cache.records.validity import Observation
+from opforge.foundation import formats
 
 from . import precompiled_header
 from .job import Job

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from opforge import settings
 from opforge.accelerator.host.available_memory import memory_left
 from opforge.accelerator.host.process_limit import processes_left
 from opforge.accelerator.host.topology import Topology
 from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.cache.layout import Layout
+from opforge.foundation import settings
 
 from . import jobserver, ninja
 from .memory_needs import MemoryNeeds

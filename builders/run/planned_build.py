@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from opforge import machine_folder, settings
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
@@ -36,10 +35,11 @@ from opforge.errors import (
     ToolchainNotFoundError,
     UnstableInputError,
 )
-from opforge.events import emit
-from opforge.memory import FlatStamps
-from opforge.warm.library import Entry
-from opforge.warm.lookup import count
+from opforge.fast_path.library import Entry
+from opforge.fast_path.lookup import count
+from opforge.foundation import memory_writer, settings
+from opforge.foundation.events import emit
+from opforge.foundation.memory import FlatStamps
 
 from . import timeline
 from .diagnostics import parse_diagnostics
@@ -245,7 +245,7 @@ def _store_problem(root: str, error: OSError) -> CacheDirError | None:
 def _count(store: Store, **amounts: float) -> None:
     """Counts for `opforge cache stats`, and writes it at once: the process may be killed before it ends."""
     count(store.layout.root, **amounts)
-    machine_folder.write_counts()
+    memory_writer.write_counts()
 
 
 def _log_first_warning(op: str, output: str, entry: Entry) -> None:

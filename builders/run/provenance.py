@@ -27,8 +27,8 @@ from opforge.cache.records.validity import (
     watched,
     with_twins,
 )
-from opforge.warm.lookup import DAY as TODAY
-from opforge.warm.lookup import value_of
+from opforge.fast_path.lookup import DAY as TODAY
+from opforge.fast_path.lookup import value_of
 
 from .reads.questions import Questions
 from .reads.surroundings import Surroundings, look_around

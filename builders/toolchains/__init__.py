@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from opforge import environment
 from opforge.errors import BuilderError, OpIncompatibleError
-from opforge.warm import lookup
+from opforge.fast_path import lookup
+from opforge.foundation import environment
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
@@ -80,7 +80,7 @@ def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
 
 def read_variables(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that a spec's compilers read: search paths, flags, and the user's list."""
-    from opforge import settings
+    from opforge.foundation import settings
 
     import_path = _import_path(spec)
     own = () if import_path in ("", HOST) else getattr(_import(import_path, spec), "passed_env", ())

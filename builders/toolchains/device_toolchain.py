@@ -11,7 +11,7 @@ from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 from . import source_translation
 from .discovery import probe, programs

@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opforge import environment, settings
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.flag_paths import with_files
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
-from opforge.environment import PASSED_ENV
 from opforge.errors import SettingError, ToolchainNotFoundError
-from opforge.lazy import cached_property
+from opforge.foundation import environment, settings
+from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.lazy import cached_property
 
 from .discovery import probe, programs
 from .discovery.programs import which

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opforge import settings
 from opforge.accelerator import archs
 from opforge.builders.declaration.abi import STABLE, TORCH
 from opforge.builders.declaration.build_plan import BuildPlan, Step
@@ -17,6 +16,7 @@ from opforge.builders.declaration.machine import torch_built_for
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
+from opforge.foundation import settings
 
 from .device_toolchain import SHAPE, DeviceToolchain
 from .discovery import cuda_toolkits, probe, programs

@@ -19,7 +19,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainNotFoundError
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 
 from .discovery import probe
 from .host import HostToolchain

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from opforge.builders.declaration.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
-from opforge.environment import PASSED_ENV
 from opforge.errors import ToolchainNotFoundError
-from opforge.lazy import cached_property
+from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.lazy import cached_property
 
 from .discovery import probe, programs, search
 from .discovery.programs import which

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opforge import lazy
+from opforge.foundation import lazy
 
 if TYPE_CHECKING:
-    from opforge.builders.triton_op.builder import TritonOpBuilder
-    from opforge.builders.triton_op.kernel import Kernel
-    from opforge.builders.triton_op.tables import configs_of
+    from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+    from opforge.builders.triton_op_builder.kernel import Kernel
+    from opforge.builders.triton_op_builder.tables import configs_of
 
 _MODULES = {"Kernel": "kernel", "TritonOpBuilder": "builder", "configs_of": "tables"}
 __all__ = ["TRITON_BUILDERS", "Kernel", "TritonOpBuilder", "configs_of"]
@@ -31,4 +31,4 @@ TRITON_BUILDERS: dict[str, str] = {
     "TritonSwigluBuilder": "opforge.builders.triton.activations:TritonSwigluBuilder",
 }
 """Name of each Triton op of opforge's own -> "module:class" of its builder."""
-__getattr__, __dir__ = lazy.names(__name__, _MODULES, "opforge.builders.triton_op")
+__getattr__, __dir__ = lazy.names(__name__, _MODULES, "opforge.builders.triton_op_builder")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from opforge.builders.triton_op.builder import TritonOpBuilder
-from opforge.builders.triton_op.kernel import Kernel
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+from opforge.builders.triton_op_builder.kernel import Kernel
 
 SOURCE = "kernels/attention.py"
 DTYPES = ("fp16", "bf16")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from opforge.builders.triton_op.builder import TritonOpBuilder
-from opforge.builders.triton_op.kernel import Kernel
-from opforge.builders.triton_op.rows import BACKWARD, BACKWARD_RMS, FORWARD, HEAVY, REGISTER_ROW, Size, dtype_pairs
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+from opforge.builders.triton_op_builder.kernel import Kernel
+from opforge.builders.triton_op_builder.rows import (
+    BACKWARD,
+    BACKWARD_RMS,
+    FORWARD,
+    HEAVY,
+    REGISTER_ROW,
+    Size,
+    dtype_pairs,
+)
 
 SOURCE = "kernels/norm.py"
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opforge.builders.triton_op.builder import TritonOpBuilder
-from opforge.builders.triton_op.kernel import Kernel
-from opforge.builders.triton_op.rows import DTYPES
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+from opforge.builders.triton_op_builder.kernel import Kernel
+from opforge.builders.triton_op_builder.rows import DTYPES
 
 GROUPS = ((128, 32, 4), (1024, 4, 4), (8192, 1, 8), (16384, 1, 16))
 """(largest group size, groups per program, warps)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opforge.builders.triton_op.builder import TritonOpBuilder
-from opforge.builders.triton_op.kernel import Kernel
-from opforge.builders.triton_op.rows import DTYPES
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+from opforge.builders.triton_op_builder.kernel import Kernel
+from opforge.builders.triton_op_builder.rows import DTYPES
 
 from .attention import paged_kernels
 

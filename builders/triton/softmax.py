@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from opforge.builders.triton_op.builder import TritonOpBuilder
-from opforge.builders.triton_op.kernel import Kernel
-from opforge.builders.triton_op.rows import DTYPES, FORWARD, HEAVY, Size
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+from opforge.builders.triton_op_builder.kernel import Kernel
+from opforge.builders.triton_op_builder.rows import DTYPES, FORWARD, HEAVY, Size
 
 SIZES = {"forward": FORWARD, "backward": HEAVY}
 """Function -> the row sizes that it has kernels for."""

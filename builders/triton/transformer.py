@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opforge.builders.triton_op.builder import TritonOpBuilder
-from opforge.builders.triton_op.kernel import Kernel
-from opforge.builders.triton_op.rows import DTYPES, HEAVY, Size
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
+from opforge.builders.triton_op_builder.kernel import Kernel
+from opforge.builders.triton_op_builder.rows import DTYPES, HEAVY, Size
 
 BLOCK = 1024
 """Elements of a program of the kernels that have no rows."""

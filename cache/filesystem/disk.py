@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from opforge import memory
+from opforge.foundation import memory
 
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""
@@ -24,7 +24,7 @@ class Stamp(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: int
-    """In images, whose stamps repeat, a number from the content: see `opforge.file_systems.images`."""
+    """In images, whose stamps repeat, a number from the content: see `opforge.foundation.images`."""
 
 
 class Disk:

@@ -14,11 +14,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from opforge.errors import LockTimeoutError
-from opforge.events import emit
-from opforge.machine_folder import write_file
-from opforge.memory import UNREADABLE
-
-from .files import read_json
+from opforge.foundation.events import emit
+from opforge.foundation.files import read_json, write_file
+from opforge.foundation.memory import UNREADABLE
 
 if TYPE_CHECKING:
     import filelock

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from opforge import formats, machine_folder, memory
-from opforge.memory import FlatStamps
+from opforge.foundation import formats, memory, memory_writer
+from opforge.foundation.memory import FlatStamps
 
 from .disk import Disk
 
@@ -81,7 +81,7 @@ class PackageFiles:
         """Remembers the new answers. If that fails, the lists are read again next time."""
         if self._kept and self._is_changed:
             value = [formats.PACKAGE_LISTS, self._answers, self._tops]
-            self._is_changed = not machine_folder.remember(NAME, self._stamps, value, self._at, folder=self._kept)
+            self._is_changed = not memory_writer.remember(NAME, self._stamps, value, self._at, folder=self._kept)
 
     def _remembered(self) -> tuple[dict[str, bool], dict[str, bool]]:
         """Returns the answers for files, and for the first folders of their paths, of this state of the database."""

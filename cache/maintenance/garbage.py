@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from opforge.cache import staging
 from opforge.cache.areas import AREAS, DAY
-from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import TAG_NAME, Layout
 from opforge.cache.ownership import is_own
 from opforge.cache.records import pins
+from opforge.foundation.files import is_temp_name
 
 from . import listing, pointers
 

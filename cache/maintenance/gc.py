@@ -2,7 +2,7 @@
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the
-store's file system (`machine_folder.now_in`).
+store's file system (`files.now_in`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from opforge import settings
 from opforge.cache import staging
 from opforge.cache.areas import AREAS
 from opforge.cache.filesystem import lock
@@ -24,7 +23,8 @@ from opforge.cache.layout import TAG_NAME, Layout
 from opforge.cache.ownership import has_tag, is_own
 from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
-from opforge.events import emit
+from opforge.foundation import settings
+from opforge.foundation.events import emit
 
 from . import garbage, listing, parallel, pointers
 

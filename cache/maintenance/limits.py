@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 
-from opforge import machine_folder, settings
 from opforge.cache.layout import SWEPT, Layout
 from opforge.cache.ownership import has_tag
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
-from opforge.machine_folder import now_in, write_file
-from opforge.trust import link_problem
+from opforge.foundation import memory_writer, settings
+from opforge.foundation.file_owners import link_problem
+from opforge.foundation.files import now_in, write_file
 
 from . import counts
 
@@ -40,7 +40,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
             return 0
         if is_due:
             pins.renew_roots(layout)
-            machine_folder.remove_unused()
+            memory_writer.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None
         from . import gc  # not for a store that is within its limits
 

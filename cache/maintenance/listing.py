@@ -12,7 +12,7 @@ from opforge.cache.ownership import has_tag, is_own_name
 from opforge.cache.records import schemas
 from opforge.cache.records.entry import read_record
 from opforge.cache.schema import FormatError
-from opforge.warm.library import BUILD, RECORD
+from opforge.fast_path.library import BUILD, RECORD
 
 from . import pointers
 from .summaries import Summaries

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.ownership import is_own, is_own_name
+from opforge.foundation.files import is_temp_name
 
 AREAS = ("plans", "descriptions", FETCHED)
 

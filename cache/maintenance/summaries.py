@@ -13,11 +13,10 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record
-from opforge.machine_folder import open_to_append, write_file
-from opforge.memory import UNREADABLE
+from opforge.foundation.files import open_to_append, read_file, write_file
+from opforge.foundation.memory import UNREADABLE
 
 FILE = "summaries"
 MAX_STALE_LINES = 1000

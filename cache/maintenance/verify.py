@@ -10,7 +10,7 @@ from typing import NamedTuple
 from opforge.cache import staging
 from opforge.cache.admit import checked_record
 from opforge.cache.layout import Layout
-from opforge.events import emit
+from opforge.foundation.events import emit
 
 from . import listing
 

@@ -14,12 +14,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge.cache.filesystem.files import MAX_RECORD_BYTES, read_file
 from opforge.cache.keys import KEY_LENGTH, bytes_digest, canonical, key_of
 from opforge.cache.layout import entry_name
-from opforge.environment import variable
-from opforge.memory import ABSENT, FlatStamps, PathStamp
-from opforge.warm.library import RECORD, is_record
+from opforge.fast_path.library import RECORD, is_record
+from opforge.foundation.environment import variable
+from opforge.foundation.files import MAX_RECORD_BYTES, read_file
+from opforge.foundation.memory import ABSENT, FlatStamps, PathStamp
 
 RECORD_KEY = "record_key"
 BY_VARIABLES = "by_variables"

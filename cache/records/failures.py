@@ -11,12 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge import memory
 from opforge.cache import schema
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
-from opforge.machine_folder import write_file
-from opforge.memory import FlatStamps
+from opforge.foundation import memory
+from opforge.foundation.files import write_file
+from opforge.foundation.memory import FlatStamps
 
 from .schemas import FAILURE
 

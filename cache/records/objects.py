@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import is_own
-from opforge.machine_folder import make_folder, temp_path, write_file
+from opforge.foundation.files import make_folder, renew, temp_path, write_file
 
 from . import size_log, validity
 from .inputs import Inputs

@@ -17,10 +17,9 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import is_temp_name, renew
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation.files import is_temp_name, make_folder, renew, write_file
 
 from .schemas import ROOT
 

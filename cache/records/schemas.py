@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from opforge import formats
 from opforge.cache.schema import (
     FLAG,
     KEY,
@@ -20,6 +19,7 @@ from opforge.cache.schema import (
     version,
     whole,
 )
+from opforge.foundation import formats
 
 from .entry import BY_VARIABLES
 

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from opforge.cache.areas import AREAS
-from opforge.cache.filesystem.files import read_file, size_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
-from opforge.machine_folder import open_to_append, temp_path
+from opforge.foundation.files import open_to_append, read_file, size_of, temp_path
 
 FILE = "bytes"
 RECLAIMABLE = tuple(name for name, area in AREAS.items() if area.is_counted)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
-from opforge.memory import ABSENT
-from opforge.warm import lookup
+from opforge.fast_path import lookup
+from opforge.foundation.memory import ABSENT
 
 from .entry import Stamped
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from opforge import settings
-from opforge.settings import TABLE, Setting, kinds
+from opforge.foundation import settings
+from opforge.foundation.settings import TABLE, Setting, kinds
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "settings.md")
 FIRST = "| variable | key of a file | meaning |\n| -- | -- | -- |\n"

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opforge.fast_path import library
 from opforge.ops.host_op import host_op, on_host
-from opforge.warm import library
 
 library.record_kernels()  # compiled graphs depend on what is registered below
 LIBRARY = torch.library.Library("opforge_attention", "FRAGMENT")  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from opforge import settings
+from opforge.foundation import settings
 
 from .form import MissingError, Place
 

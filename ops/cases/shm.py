@@ -44,9 +44,9 @@ def ours(rank: Rank) -> Call:
     """Returns a rank's call of `Group`, with the config that is tuned. Raises AssertionError if its sum is wrong."""
     import torch
 
+    from opforge.fast_path import library
     from opforge.ops.host_op import host_op
     from opforge.ops.shm.group import Group
-    from opforge.warm import library
 
     values, config = _values(rank), json.loads(os.environ[CONFIG])
     if config:

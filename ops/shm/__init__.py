@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opforge import lazy
+from opforge.foundation import lazy
 
 if TYPE_CHECKING:
     from .group import Group

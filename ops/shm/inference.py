@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opforge.errors import GroupError, NamespaceClashError
-from opforge.warm.library import record_kernels
+from opforge.fast_path.library import record_kernels
 
 from .group import Group
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from opforge.builders.triton import attention as builders
-from opforge.builders.triton_op.launching import Grid, Kernels
+from opforge.builders.triton_op_builder.launching import Grid, Kernels
 
 from . import registry
 

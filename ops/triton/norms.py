@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton import norms as builders
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton_op_builder.launching import Kernels
 
 from . import devices, registry
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton import ragged as builders
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton_op_builder.launching import Kernels
 
 from . import devices, registry
 from .paged_attention import flash_attn_by_atoms

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opforge import settings
 from opforge.builders.triton import TRITON_BUILDERS
-from opforge.builders.triton_op.launching import Kernels
-from opforge.builders.triton_op.rows import Size, size_for
+from opforge.builders.triton_op_builder.launching import Kernels
+from opforge.builders.triton_op_builder.rows import Size, size_for
 from opforge.errors import OpIncompatibleError
-from opforge.warm import library
+from opforge.fast_path import library
+from opforge.foundation import settings
 
 from . import devices
 

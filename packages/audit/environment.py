@@ -184,7 +184,7 @@ def _python_text(version: str) -> str:
 
 
 def _listed(symbols: Sequence[str]) -> str:
-    from opforge.symbols import demangled
+    from opforge.foundation.symbols import demangled
 
     shown = list(demangled(symbols[:1]).values())
     more = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""

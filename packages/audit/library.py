@@ -10,8 +10,8 @@ from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.inspection import elf, elf_file, shims
 from opforge.builders.inspection.elf_file import ElfFile
 from opforge.builders.inspection.reader import FileFormatError, Reader
-from opforge.cache.filesystem.files import read_file
-from opforge.versions import version_of
+from opforge.foundation.files import read_file
+from opforge.foundation.versions import version_of
 
 from . import python_abi
 

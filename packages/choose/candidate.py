@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.records.schemas import RECORD_FIELDS
 from opforge.cache.schema import FLAG, TEXT, TEXTS, FormatError
+from opforge.foundation.versions import version_of
 from opforge.packages.form import properties as form
 from opforge.packages.form.properties import STABLE, WITHOUT_LIBRARY, Properties
-from opforge.versions import version_of
 
 from .environment import DEVICES
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.builders.declaration import machine
 from opforge.builders.declaration.machine import Machine
+from opforge.foundation import formats
+from opforge.foundation.versions import version_of
 from opforge.packages.form.properties import TVM
-from opforge.versions import version_of
 
 DEVICES = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """Backend of a variant -> device of a target."""

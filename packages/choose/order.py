@@ -20,8 +20,8 @@ from typing import NamedTuple
 from opforge.builders.declaration.machine import Machine
 from opforge.builders.declaration.targets import LEVELS
 from opforge.builders.lookup import fit
+from opforge.foundation.versions import version_of
 from opforge.packages.form.properties import FRAMEWORKS, PYTHON, SOURCE, TORCH, TVM, WITHOUT_LIBRARY, Properties
-from opforge.versions import version_of
 
 from .candidate import VariantCandidate
 from .environment import DEVICES, Environment, of_each_device

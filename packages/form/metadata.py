@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import readable
 from opforge.cache.schema import LIST, OBJECT, TEXT, Fields
+from opforge.foundation import formats
+from opforge.foundation.files import read_file
 
 from . import names, properties, version
 from .properties import Properties

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelFormatError
+from opforge.foundation.files import read_file
 
 MAX_BYTES = 4 << 20
 CONFLICT_MARKS = ("<<<<<<< ", ">>>>>>> ")

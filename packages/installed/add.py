@@ -14,17 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from opforge.cache import layer, schema
-from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.keys import canonical
 from opforge.cache.layout import entry_name
 from opforge.cache.records import schemas
 from opforge.errors import CacheDirError, KernelInstallError
-from opforge.machine_folder import make_folder, temp_path, write_file
+from opforge.fast_path.library import FULL_CHECK_BYTES, RECORD, Entry
+from opforge.foundation.file_owners import trusted_ids
+from opforge.foundation.files import is_temp_name, make_folder, temp_path, write_file
 from opforge.packages.choose import candidate
 from opforge.packages.form import digests, metadata
 from opforge.packages.form.metadata import Metadata
-from opforge.trust import trusted_ids
-from opforge.warm.library import FULL_CHECK_BYTES, RECORD, Entry
 
 from .folders import READABLE, held, make_readable, make_root, remove_folder
 from .layout import Root

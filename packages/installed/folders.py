@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from opforge.machine_folder import make_folder
+from opforge.foundation.files import make_folder
 
 from .layout import Root
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from opforge import settings
+from opforge.foundation import settings
 
 PART = "kernels"
 

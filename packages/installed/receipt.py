@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Mapping
 from importlib.util import cache_from_source
 
-from opforge.cache.filesystem.files import stamp_of
+from opforge.foundation.files import stamp_of
 from opforge.packages.form import digests
 
 Stamps = dict[str, list[int]]

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.cache import schema
 from opforge.cache.records.schemas import STAMP
 from opforge.cache.schema import SHA256, TEXT, FormatError
+from opforge.foundation import formats
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import version

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import is_temp_name
 from opforge.cache.layout import Layout, entry_name
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.schema import SHA256
 from opforge.errors import KernelFormatError
+from opforge.foundation.files import is_temp_name
 from opforge.packages.form import metadata
 from opforge.packages.form.version import Range
 

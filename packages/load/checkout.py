@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from opforge import settings
-from opforge.cache.filesystem.files import stamp_of
+from opforge.foundation import settings
+from opforge.foundation.files import stamp_of
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names

@@ -13,8 +13,8 @@ import os
 import sys
 from types import ModuleType
 
-from opforge import formats, memory, release, settings
-from opforge.warm import machine
+from opforge.fast_path import machine
+from opforge.foundation import formats, memory, release, settings
 
 from . import tree
 
@@ -70,7 +70,7 @@ def get_kernel(
             else:
                 module = _look_up(key, name, version, variant, install, caller)
         except BaseException as error:
-            from opforge import tracebacks
+            from opforge.foundation import tracebacks
 
             tracebacks.shorten(error)
             raise
@@ -120,7 +120,7 @@ def get_local_kernel(
 
         module = search.local(key, _answers, remembered, folder, variant, package=package_name)
     except BaseException as error:
-        from opforge import tracebacks
+        from opforge.foundation import tracebacks
 
         tracebacks.shorten(error)
         raise

@@ -40,8 +40,8 @@ def functions(package: str, folder: str, file: str, declared: Mapping[str, Any])
 
 
 def _triton_op(package: str, library: Any, declared: Mapping[str, Any]) -> Any:
-    from opforge.builders.triton_op.kernel import Kernel, with_variants
-    from opforge.builders.triton_op.launching import PrebuiltKernels, TritonOp
+    from opforge.builders.triton_op_builder.kernel import Kernel, with_variants
+    from opforge.builders.triton_op_builder.launching import PrebuiltKernels, TritonOp
 
     kernels = [Kernel(**{**fields, "arguments": dict(fields["arguments"])}) for fields in declared["kernels"]]
     launcher = PrebuiltKernels(declared["op"], library, with_variants(kernels))

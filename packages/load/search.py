@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opforge import settings
-from opforge.memory import FlatStamps
+from opforge.foundation import settings
+from opforge.foundation.memory import FlatStamps
 from opforge.packages.form import names, origin, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases

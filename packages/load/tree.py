@@ -11,7 +11,7 @@ from importlib.util import cache_from_source, module_from_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from opforge import settings, trust
+from opforge.foundation import file_owners, settings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -26,8 +26,8 @@ _contents: dict[str, tuple[str, str]] = {}
 
 def root_problem(root: str) -> str:
     """Returns why a folder of installed packages cannot be trusted, or an empty text."""
-    problem = trust.folder_problem(
-        root, trust.trusted_ids(settings.trusted_owners()), shared=settings.trusted_folders()
+    problem = file_owners.folder_problem(
+        root, file_owners.trusted_ids(settings.trusted_owners()), shared=settings.trusted_folders()
     )
     return f"{problem[0]}: {problem[1]}" if problem else ""
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.cache.filesystem.files import changed_path
 from opforge.errors import KernelDependencyError, OpforgeError
+from opforge.foundation.files import changed_path
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form.properties import SOURCE, TVM

@@ -14,7 +14,7 @@ from opforge.remote.farm.unit import unit_of
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 MAKE = "opforge.packages.pack.farm:builder_of"
 

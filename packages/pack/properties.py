@@ -9,11 +9,11 @@ from opforge.accelerator.target import Target
 from opforge.builders.declaration.abi import ON_STABLE, PLAIN
 from opforge.builders.declaration.targets import LEVELS
 from opforge.errors import PackError
+from opforge.foundation.versions import version_of
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
 from opforge.packages.form.properties import TORCH as TORCH_VARIANT
 from opforge.packages.form.properties import TVM as TVM_VARIANT
 from opforge.packages.form.properties import Properties
-from opforge.versions import version_of
 
 BACKENDS = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Device of a target -> backend of a variant."""

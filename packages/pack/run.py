@@ -18,7 +18,7 @@ from opforge.cache.current import current_store
 from opforge.cache.keys import readable
 from opforge.cache.records.entry import read_record
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
-from opforge.machine_folder import write_file
+from opforge.foundation.files import write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests
@@ -28,12 +28,12 @@ from opforge.packages.form.variant import label_of
 from opforge.packages.registry.publish import CHECKS, outcomes_in
 from opforge.packages.sources.project import Project
 
-from . import git, plain, properties, trial, write
+from . import git, plain, properties, variant_checks, write
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.cache.store import Store
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 BUILD = "build"
 """The folder of a project's variants, and the file in it with the outcome of their checks."""
@@ -119,7 +119,11 @@ def pack(
             _audit(folder, project, library)
             digest = write.finish(folder, stated)
             report(f"check {label_of(kind)}")
-            checks = trial.run(folder, project, stated, note) if options.tried else trial.not_run("not requested")
+            checks = (
+                variant_checks.run(folder, project, stated, note)
+                if options.tried
+                else variant_checks.not_run("not requested")
+            )
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.builders.declaration.abi import FACADE
 from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PackError
+from opforge.foundation import formats
 from opforge.packages.form import digests, metadata
 from opforge.packages.form.metadata import Metadata, Provenance
 from opforge.packages.form.properties import SOURCE, TVM, Properties

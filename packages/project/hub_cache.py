@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from opforge import environment
 from opforge.cache.schema import Fields
 from opforge.errors import KernelFormatError, KernelNotFoundError
+from opforge.foundation import environment
 from opforge.packages.form import digests, metadata, names, toml_file, variant
 
 from . import hub_signatures

@@ -6,8 +6,8 @@ import hashlib
 import os
 import shlex
 
-from opforge.cache.filesystem.files import read_file
 from opforge.errors import KernelLockError, KernelNotFoundError, OpforgeError
+from opforge.foundation.files import read_file
 from opforge.packages.choose import candidate, environment, order
 from opforge.packages.form import digests, metadata, names, origin
 from opforge.packages.form.version import Version

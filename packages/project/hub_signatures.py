@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from opforge.cache.filesystem.files import read_file
 from opforge.errors import ExtraNotInstalledError
+from opforge.foundation.files import read_file
 from opforge.packages.form import digests, metadata
 from opforge.remote.signatures import trust
 from opforge.remote.signatures.trust import Workflow

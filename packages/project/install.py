@@ -14,7 +14,7 @@ from opforge.errors import (
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import fetched, install, release, selection
+from opforge.packages.registry import install, kept_releases, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
 from opforge.remote import statements
 from opforge.remote.transfer import Report, ignore
@@ -79,7 +79,7 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
         where = f"{source.remote}/{statements.name_of(kernel.digest)}"
         # Whether another remote has it only that remote can say.
         is_known = len(among) == 1 or str(source.remote) == kernel.source
-        signed = fetched.signed(source.store, kernel.digest, where, is_known)
+        signed = kept_releases.signed(source.store, kernel.digest, where, is_known)
         if signed is None:
             continue
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.

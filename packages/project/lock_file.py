@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.cache import schema
 from opforge.cache.schema import SHA256, TEXT, TEXTS, FormatError
 from opforge.errors import ExtraNotInstalledError, KernelFormatError
-from opforge.machine_folder import write_file
+from opforge.foundation import formats
+from opforge.foundation.files import write_file
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.version import Version
 from opforge.packages.project import LOCK_FILE

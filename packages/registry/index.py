@@ -10,7 +10,7 @@ from opforge.packages.form import names, version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import topics
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.topics import Listed, Listing
+from opforge.remote.topics import ListedStatement, Listing
 
 from .release import KIND
 
@@ -22,7 +22,7 @@ class Index(NamedTuple):
 
     name: str
     sequence: int
-    releases: dict[Version, Listed]
+    releases: dict[Version, ListedStatement]
 
     def within(self, numbers: Range) -> list[Version]:
         """Returns the versions in a range, the newest first."""
@@ -39,7 +39,7 @@ Edit = Callable[[Index], Index | None]
 
 def of_listing(listing: Listing, where: str) -> Index:
     """Returns the index that a topic is. Raises KernelFormatError."""
-    releases: dict[Version, Listed] = {}
+    releases: dict[Version, ListedStatement] = {}
     for label, listed in listing.statements.items():
         number = version.parse(label, where)
         if number in releases:

@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from opforge import settings
 from opforge.cache.filesystem import lock
 from opforge.errors import KernelInstallError, OpforgeError
-from opforge.machine_folder import make_folder, write_file
+from opforge.foundation import settings
+from opforge.foundation.files import make_folder, write_file
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases

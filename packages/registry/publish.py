@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import IO, Any, NamedTuple
 
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import TEXT, record, table
 from opforge.errors import KernelFormatError, PublishError, SignatureError
+from opforge.foundation.files import read_file
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
@@ -26,7 +26,7 @@ from opforge.remote.signatures import trust
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.topics import Listed
+from opforge.remote.topics import ListedStatement
 from opforge.remote.transfer import Report, Reported, ignore
 
 from . import index, release
@@ -365,7 +365,7 @@ def _listing(store: ObjectStore, there: There, digest: str, facts: Release) -> E
             raise PublishError(f"{facts.name} {number}", store.url, reason, hint)
         if listed is not None and listed.digest == digest:
             return None
-        return current._replace(releases={**current.releases, number: Listed(digest)})
+        return current._replace(releases={**current.releases, number: ListedStatement(digest)})
 
     return edit
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from opforge import settings
 from opforge.errors import (
     KernelFormatError,
     KernelIncompatibleError,
@@ -15,12 +14,13 @@ from opforge.errors import (
     StoreError,
     WithdrawnError,
 )
+from opforge.foundation import settings
 from opforge.packages.choose import candidate, environment, order
 from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import remotes, statements
-from opforge.remote.accepted import Accepted, Lists
+from opforge.remote.judging import AcceptedKey, Lists
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
 from opforge.remote.statements import Signed
@@ -28,7 +28,7 @@ from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.withdrawals import NOTHING
 
-from . import fetched, index, release
+from . import index, kept_releases, release
 from .release import Release, Variant
 
 MAX_TRIED = 50
@@ -170,7 +170,7 @@ def fetch_release(source: Source, name: str, number: Version, digest: str, is_th
     """
     file = statements.name_of(digest)
     where = f"{source.remote}/{file}"
-    signed = fetched.signed(source.store, digest, where, from_kept=is_there)
+    signed = kept_releases.signed(source.store, digest, where, from_kept=is_there)
     if signed is None:
         if not is_there:
             return None
@@ -181,13 +181,15 @@ def fetch_release(source: Source, name: str, number: Version, digest: str, is_th
     return Verified(parsed, signed, accepted.key, source, accepted.withdrawn)
 
 
-def accepted_signer(remote: Remote, lists: Lists, signed: Signed, name: str, number: Version, where: str) -> Accepted:
+def accepted_signer(
+    remote: Remote, lists: Lists, signed: Signed, name: str, number: Version, where: str
+) -> AcceptedKey:
     """Returns the key that signed a release, may sign this name, names it in its list, and has not withdrawn it.
 
     The name of the key is empty for an unsigned remote. Raises SignatureError, StoreError.
     """
     if remote.is_unsigned:
-        return Accepted("")
+        return AcceptedKey("")
     signers = trust.read().signers(where, signed.data, signed.signatures)
     signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
     title = release.PACKAGE.title(name, str(number))

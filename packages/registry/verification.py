@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from opforge.cache.filesystem.files import changed_path, read_file
 from opforge.errors import OpforgeError
+from opforge.foundation.files import changed_path, read_file
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.signatures import trust

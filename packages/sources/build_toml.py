@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.cache.schema import LIST, Fields
 from opforge.errors import KernelFormatError, OpIncompatibleError
+from opforge.foundation.versions import version_of
 from opforge.packages.form import metadata, names, toml_file
 from opforge.packages.form.version import Version
-from opforge.versions import version_of
 
 from . import build_keys, depends
 from .build_keys import EXPECTED

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from opforge import working_folder
 from opforge.builders.declaration.attributes import TOML, declared_in
 from opforge.cache.schema import Fields
 from opforge.errors import BuilderError, OpforgeError
+from opforge.foundation import working_folder
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.metadata import Dependency
 

@@ -10,7 +10,7 @@ from opforge.builders.lookup import remotes as lookups
 from opforge.cache.current import current_store, writable_store
 from opforge.errors import FarmError, SettingError
 from opforge.remote import remotes
-from opforge.remote.source import Remotes
+from opforge.remote.entry_source import RemoteEntries
 
 from .dispatch import Dispatch
 from .engines import open_engine
@@ -18,7 +18,7 @@ from .unit import Outcome, Unit, unit_of
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 
 def results_remote(text: str = "") -> str:
@@ -29,7 +29,7 @@ def results_remote(text: str = "") -> str:
     if text:
         remotes.parse(text, "remote")
         return text
-    from opforge import settings
+    from opforge.foundation import settings
 
     for url in settings.remotes():
         if remotes.parse(url).pushes:
@@ -86,7 +86,7 @@ def bring(builder: OpBuilder, remote: str) -> Entry:
     spec = builder.spec()
     request = lookups.request_for(spec, writable_store(current_store()), exact=True)
     if (match := request.fetched()) is None:
-        _is_new, rejected = Remotes([remotes.parse(remote)], is_fresh=True).fetch(request)
+        _is_new, rejected = RemoteEntries([remotes.parse(remote)], is_fresh=True).fetch(request)
         match = request.fetched()
     if match is None:
         reasons = "; ".join(map(str, rejected)) or "it has no offer"

@@ -12,8 +12,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, NamedTuple
 
-from opforge import settings
 from opforge.errors import FarmError
+from opforge.foundation import settings
 from opforge.remote import remotes
 from opforge.remote.claims import Claim, name_of
 from opforge.remote.stores import open_store

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from opforge import settings, working_folder
 from opforge.errors import ExtraNotInstalledError, FarmError, SettingError
+from opforge.foundation import settings, working_folder
 
 from . import worker
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge import formats
 from opforge.builders.declaration.description import description_key
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_json
 from opforge.errors import BuilderError, OpforgeError
-from opforge.warm.library import BUILD
+from opforge.fast_path.library import BUILD
+from opforge.foundation import formats
+from opforge.foundation.files import read_json
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -82,7 +82,7 @@ def from_json(text: str) -> Unit:
     fields = json.loads(text)
     number = fields.pop("format", None)
     if number != formats.UNIT or fields.keys() != set(Unit._fields):
-        from opforge import release
+        from opforge.foundation import release
 
         raise Refused(f"opforge {release.VERSION} reads units of format {formats.UNIT}, and this one has {number}")
     return Unit(**fields)

@@ -9,7 +9,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from opforge import settings
 from opforge.builders import load_op
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.lookup import remotes as lookups
@@ -33,12 +32,13 @@ from opforge.errors import (
     ToolchainError,
     ToolchainNotFoundError,
 )
+from opforge.fast_path.machine import libc
+from opforge.foundation import settings
 from opforge.remote import publish, remotes
+from opforge.remote.entry_source import RemoteEntries
 from opforge.remote.op_statements import FLAGS_HINT, OP
 from opforge.remote.signatures import keys
-from opforge.remote.source import Remotes
 from opforge.remote.stores import open_store
-from opforge.warm.machine import libc
 
 from . import session
 from .unit import Outcome, Refused, Unit, from_json
@@ -110,7 +110,7 @@ def build(unit: Unit, outcome: Outcome, threads: int | None) -> Outcome:
     outcome = outcome._replace(remote=str(remote))
     if not unit.force:
         request = lookups.request_for(spec, layout, exact=True)
-        if offer := Remotes([remote], is_fresh=True).offered(request)[0]:
+        if offer := RemoteEntries([remote], is_fresh=True).offered(request)[0]:
             return outcome._replace(state="prebuilt", reason=offer)
     signer = None if remote.is_unsigned else keys.signer()
     if settings.user_flags() and not remote.takes_flags:

@@ -8,11 +8,10 @@ import stat
 import subprocess
 from collections.abc import Callable
 
-from opforge import environment, settings
-from opforge.cache.filesystem.files import fsync, read_file
 from opforge.errors import KeyFileError, SettingError
-from opforge.machine_folder import make_folder
-from opforge.trust import own_id
+from opforge.foundation import environment, settings
+from opforge.foundation.file_owners import own_id
+from opforge.foundation.files import fsync, make_folder, read_file
 
 from . import signing
 

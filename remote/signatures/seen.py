@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from opforge import environment, formats, settings
-from opforge import trust as owners
 from opforge.cache import schema
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, FormatError
 from opforge.errors import LockTimeoutError
-from opforge.machine_folder import can_write, make_folder, write_file
+from opforge.foundation import environment, formats, settings
+from opforge.foundation import file_owners as owners
+from opforge.foundation.files import can_write, make_folder, write_file
 from opforge.remote.stores.urls import resolved, spelled, without_credentials
 
 from .signing import Named

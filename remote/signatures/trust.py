@@ -24,14 +24,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from opforge import formats, settings
-from opforge import trust as owners
 from opforge.cache import schema
 from opforge.cache.filesystem import lock
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import FLAG, SHA256, TEXT, FormatError, items, number, record, text, version
 from opforge.errors import SignatureError, TrustFileError
-from opforge.machine_folder import can_write, make_folder, write_file
+from opforge.foundation import file_owners as owners
+from opforge.foundation import formats, settings
+from opforge.foundation.files import can_write, make_folder, read_file, write_file
 from opforge.remote.kind_table import FORMER_NAMED, KINDS, scope_of
 
 from . import signing

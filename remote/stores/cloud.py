@@ -14,7 +14,7 @@ from opforge.errors import StoreError
 from opforge.errors.base import printable
 
 from . import preconditions
-from .protocol import Listed, ObjectStore, Stored, check_name, check_prefix, is_name
+from .protocol import ListedObject, ObjectStore, StoredObject, check_name, check_prefix, is_name
 from .urls import OPENING, StoreUrl, split
 
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
@@ -63,7 +63,7 @@ class CloudStore(ObjectStore):
     def __repr__(self) -> str:
         return f"CloudStore({self.url!r})"
 
-    def get(self, name: str, limit: int) -> Stored | None:
+    def get(self, name: str, limit: int) -> StoredObject | None:
         import obstore
 
         with self._errors(f"get {check_name(self.url, name)}") as operation:
@@ -74,7 +74,7 @@ class CloudStore(ObjectStore):
             size = result.meta["size"]
             if size > limit:
                 raise self._size_error(operation, size, f"at most {limit}")
-            return Stored(bytes(result.bytes()), _version(result.meta))
+            return StoredObject(bytes(result.bytes()), _version(result.meta))
 
     def exists(self, name: str) -> bool:
         import obstore
@@ -124,7 +124,7 @@ class CloudStore(ObjectStore):
         self._prove()
         return self._replace(name, data, version)
 
-    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[ListedObject]:
         import obstore
 
         # A prefix of obstore is a path of whole parts.
@@ -134,7 +134,7 @@ class CloudStore(ObjectStore):
                 for meta in batch:
                     name = meta["path"]
                     if name.startswith(prefix) and name not in but and is_name(name):
-                        yield Listed(name, meta["size"], meta["last_modified"].timestamp())
+                        yield ListedObject(name, meta["size"], meta["last_modified"].timestamp())
 
     def delete(self, name: str) -> None:
         import obstore

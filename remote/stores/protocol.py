@@ -17,14 +17,14 @@ PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _NAME = re.compile(rf"{PART}(/{PART})*")
 
 
-class Stored(NamedTuple):
+class StoredObject(NamedTuple):
     """The bytes of an object, and an opaque version for `put_if_unchanged`: an ETag or a digest."""
 
     data: bytes
     version: str
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """An object in a listing. `modified` is in seconds since the epoch, by the store's clock."""
 
     name: str
@@ -40,7 +40,7 @@ class ObjectStore(Protocol):
 
     url: str
 
-    def get(self, name: str, limit: int) -> Stored | None:
+    def get(self, name: str, limit: int) -> StoredObject | None:
         """Returns an object; None if there is none. StoreError if it has more than `limit` bytes."""
         ...
 
@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
         """Replaces an object. Returns False, and changes nothing, if its version is no longer `version`."""
         ...
 
-    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[ListedObject]:
         """Yields the objects whose names begin with `prefix`, in any order, as they are found; none of those in `but`.
 
         A folder does not look at what is in `but`.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .builders.batch import prepare
     from .builders.declaration.kernel_roots import kernel_root
     from .builders.jit import load, load_inline
-    from .builders.waiting.no_builds import no_builds
+    from .builders.no_builds import no_builds
     from .graphs.functions import compile
     from .graphs.scope import compiled, load_compiled, save_compiled
     from .jits.scope import warmed
@@ -48,7 +48,7 @@ _MODULES = {
     "load_compiled": "opforge.graphs.scope",
     "load_inline": "opforge.builders.jit",
     "load_program": "opforge.programs.load",
-    "no_builds": "opforge.builders.waiting.no_builds",
+    "no_builds": "opforge.builders.no_builds",
     "prepare": "opforge.builders.batch",
     "save_compiled": "opforge.graphs.scope",
     "save_program": "opforge.programs.save",
@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"opforge.{name}")
     if name == "__version__":
-        return importlib.import_module("opforge.release").VERSION
+        return importlib.import_module("opforge.foundation.release").VERSION
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'opforge' has no attribute {name!r}")

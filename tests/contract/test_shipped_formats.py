@@ -17,7 +17,7 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.records.entry import with_record_key
 from opforge.cache.store import NO_RECORD, Store
 from opforge.errors import PrebuiltRequiredError
-from opforge.warm.library import READ_FORMATS
+from opforge.fast_path.library import READ_FORMATS
 
 FORMATS = os.path.join(os.path.dirname(sample_ops.__file__), "store", "formats")
 NUMBERS = sorted(int(name.partition("-")[2]) for name in os.listdir(FORMATS) if name.startswith("record-"))

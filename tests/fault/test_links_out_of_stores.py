@@ -6,17 +6,17 @@ import os
 import shutil
 
 import pytest
+from opforge.foundation.files import make_folder, open_to_append
 from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
-from opforge import machine_folder, memory
 from opforge.cache import current, layer
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import TAG, TAG_NAME, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import CacheDirError
-from opforge.machine_folder import make_folder, open_to_append
+from opforge.foundation import memory, memory_writer
 
 TEXT = "years of work\n"
 
@@ -116,13 +116,13 @@ def test_a_linked_folder_inside_an_area_is_not_written_to(tmp_path):
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_no_look_up_is_remembered_through_a_link(tmp_path, monkeypatch, depth):
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    folder = machine_folder.folders()[0] + "/lookups"
+    folder = memory_writer.folders()[0] + "/lookups"
     for _level in range(depth):
         folder = os.path.dirname(folder)
     os.makedirs(os.path.dirname(folder))
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", folder)
-    assert machine_folder.remember("name", memory.FlatStamps(), {}) is False
+    assert memory_writer.remember("name", memory.FlatStamps(), {}) is False
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

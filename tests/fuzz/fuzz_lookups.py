@@ -25,7 +25,6 @@ from support.fuzzing import json_mutations
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
-from opforge import machine_folder
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
@@ -33,7 +32,8 @@ from opforge.builders.load_op import find
 from opforge.builders.lookup.fit import fit_of
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
-from opforge.warm.library import BUILD, RECORD
+from opforge.fast_path.library import BUILD, RECORD
+from opforge.foundation import memory_writer
 
 FILES = ("record", "build", "memory", "compiler")
 CHANGED_BYTES, CHANGED_JSON = 0, 1
@@ -51,7 +51,7 @@ class LookupTarget:
         self.key = publish_op(self.cls(), self._store())
         assert self._find() == self.key
         layout = self._store().layout
-        entry, memories = layout.entry(self.key), os.path.join(machine_folder.folders()[0], machine_folder.LOOKUPS)
+        entry, memories = layout.entry(self.key), os.path.join(memory_writer.folders()[0], memory_writer.LOOKUPS)
         (memory,) = os.listdir(memories)
         (compiler,) = os.listdir(layout.path("toolchains"))
         self.paths = {

@@ -159,7 +159,7 @@ class PackageTarget:
             Variant(part, Tree("a" * 64, Blob("b" * 64, 10, 20)), {"import": "passed"}) for part in CANDIDATES
         )
         signed = Release(NAME, Version(2, 3), parts, "MIT", "source", "upstream", "0" * 40, True)
-        listed = {Version(2, 3): topics.Listed("a" * 64), Version(2): topics.Listed("c" * 64)}
+        listed = {Version(2, 3): topics.ListedStatement("a" * 64), Version(2): topics.ListedStatement("c" * 64)}
         locked = lock_file.LockedKernel(
             NAME,
             Version(2, 3),

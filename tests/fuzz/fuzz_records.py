@@ -35,8 +35,8 @@ from opforge.cache.records import failures, objects, size_log
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import Fit, Rejected
-from opforge.memory import FlatStamps
-from opforge.warm.library import BUILD, RECORD
+from opforge.fast_path.library import BUILD, RECORD
+from opforge.foundation.memory import FlatStamps
 
 AS_IT_IS, AS_JSON, AS_BYTES = range(3)
 

@@ -54,7 +54,9 @@ class StatementTarget:
                 "ci", 1e9, {"op:" + "e" * 32: withdrawals.Withdrawal(withdrawals.LOADING, "bad", 1e9)}
             )
         )
-        listing = topics.Listing("note", "x", 3, {"1": topics.Listed("a" * 64), "2": topics.Listed("b" * 64)})
+        listing = topics.Listing(
+            "note", "x", 3, {"1": topics.ListedStatement("a" * 64), "2": topics.ListedStatement("b" * 64)}
+        )
         self.valid = {
             FRAME: topics.frame([signed, signed]),
             OFFER: data,

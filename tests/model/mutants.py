@@ -31,7 +31,7 @@ def a_compiler_is_its_path() -> None:
 @mutant
 def a_compiler_that_is_replaced_is_not_probed_again() -> None:
     from opforge.builders.toolchains.discovery import probe
-    from opforge.memory import FlatStamps
+    from opforge.foundation.memory import FlatStamps
 
     put(probe, watched=lambda info: FlatStamps())
 
@@ -45,8 +45,8 @@ def files_of_flags_do_not_count() -> None:
 
 @mutant
 def variables_of_wrappers_do_not_count() -> None:
-    from opforge import environment
     from opforge.builders.toolchains.discovery import programs
+    from opforge.foundation import environment
 
     put(environment, of_wrappers=list)
     put(programs, of_wrappers=list, own_variables=lambda argv: [], state=lambda argv: [])
@@ -115,7 +115,7 @@ def headers_that_a_variable_led_a_layers_maker_to_are_not_compared() -> None:
 
 @mutant
 def what_is_set_on_the_class_of_all_builders_is_in_no_name() -> None:
-    from opforge.warm import lookup
+    from opforge.fast_path import lookup
 
     put(lookup, is_as_written=lambda base: True)
 
@@ -123,7 +123,7 @@ def what_is_set_on_the_class_of_all_builders_is_in_no_name() -> None:
 @mutant
 def containers_of_all_classes_count_as_plain() -> None:
     from opforge.builders import base
-    from opforge.warm import lookup
+    from opforge.fast_path import lookup
 
     put(base, is_fixed=lambda value, depth=6: True)
     put(lookup, _is_plain=lambda value: True)
@@ -248,7 +248,7 @@ def a_memory_does_not_hold_variables() -> None:
     import os
 
     from opforge.builders import toolchains
-    from opforge.warm import lookup
+    from opforge.fast_path import lookup
 
     names = (b"PATH", b"CXX")
     put(toolchains, plan_variables=lambda spec: [(name, os.environb.get(name, b"")) for name in names])
@@ -347,7 +347,7 @@ def a_depfile_is_split_at_unicode_white_space() -> None:
 def a_second_load_sees_the_ops_own_files_only() -> None:
     from opforge.builders import base
     from opforge.cache.filesystem.disk import Disk
-    from opforge.memory import FlatStamps
+    from opforge.foundation.memory import FlatStamps
 
     def is_current(loaded: base.Loaded, builder: base.OpBuilder) -> bool:
         own = FlatStamps.of(pair for pair in loaded.watched.pairs() if pair[0].startswith(builder.folder))
@@ -358,7 +358,7 @@ def a_second_load_sees_the_ops_own_files_only() -> None:
 
 @mutant
 def a_process_has_one_library_of_a_name() -> None:
-    from opforge.warm import library
+    from opforge.fast_path import library
 
     first: dict[str, object] = {}
     load = library.load

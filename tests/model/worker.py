@@ -65,9 +65,9 @@ class Worker:
 
     def answer(self, request: dict) -> dict:
         """Loads, builds or fills a layer as the request says."""
-        from opforge import memory
         from opforge.builders.declaration.kernel_roots import KernelRoot
         from opforge.errors import OpforgeError
+        from opforge.foundation import memory
 
         self.requests += 1
         self.findings.clear()
@@ -128,21 +128,21 @@ class Worker:
 
     def fill(self, folder: str) -> dict:
         """Puts the op into a layer, as `build-ops --out` does."""
-        from opforge import trust
         from opforge.builders.declaration.description import description_key
         from opforge.cache import layer
+        from opforge.foundation import file_owners
 
         entry = self.builder.build(exact=True)
-        added = layer.add(folder, entry, description_key(self.builder.spec()), trust.trusted_ids())
+        added = layer.add(folder, entry, description_key(self.builder.spec()), file_owners.trusted_ids())
         return {"values": {}, "origin": entry.origin, "key": added.key}
 
     def reset(self) -> None:
         """Forgets what a new process would not know."""
-        from opforge import memory
         from opforge.builders.lookup import fit
         from opforge.builders.toolchains.discovery import probe
         from opforge.cache import current
-        from opforge.warm import library
+        from opforge.fast_path import library
+        from opforge.foundation import memory
 
         for module in (library, fit, probe, current, memory):
             module.reset()

@@ -20,7 +20,11 @@ class Edit(NamedTuple):
     """What is tried first, as pytest takes it. The rest of the tier follows if none of these fails."""
 
 
-VALIDITY, LIBRARY, TRUST = "cache/records/validity.py", "src/opforge/warm/library.py", "src/opforge/trust.py"
+VALIDITY, LIBRARY, TRUST = (
+    "cache/records/validity.py",
+    "src/opforge/fast_path/library.py",
+    "src/opforge/foundation/file_owners.py",
+)
 RULES, KEYS = "ops/csrc/include/opforge/rules.h", "remote/signatures/trust.py"
 BUILDS, FAULTS, OTHERS = SPINE + "builds.py", SPINE + "faults.py", SPINE + "other_users.py"
 REMOTES, PACKAGES, OPS = SPINE + "remotes.py", SPINE + "packages.py", SPINE + "ops.py"
@@ -84,10 +88,10 @@ EDITS: dict[str, Edit] = {
         (BUILDS, "tests/unit/builders"),
     ),
     "a_stamp_that_may_be_of_two_contents_is_trusted": Edit(
-        "src/opforge/memory.py",
+        "src/opforge/foundation/memory.py",
         "RACY_NS = 2_000_000_000\n",
         "RACY_NS = -(10**12)\n",
-        ("tests/unit/cache/records/test_validity.py", "tests/unit/warm", BUILDS),
+        ("tests/unit/cache/records/test_validity.py", "tests/unit/foundation", BUILDS),
     ),
     "another_processor_fits": Edit(
         "builders/lookup/fit.py",
@@ -157,13 +161,13 @@ EDITS: dict[str, Edit] = {
         TRUST,
         "        if status.st_uid not in self._owners and not (\n",
         "        if status.st_uid not in self._owners and False and not (\n",
-        ("tests/unit/test_trust.py", OTHERS),
+        ("tests/unit/foundation/test_file_owners.py", OTHERS),
     ),
     "a_folder_may_be_written_by_all": Edit(
         TRUST,
         "        if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):\n",
         "        if True:\n",
-        ("tests/unit/test_trust.py", FAULTS),
+        ("tests/unit/foundation/test_file_owners.py", FAULTS),
     ),
     "a_record_is_valid_in_any_folder": Edit(
         "cache/records/entry.py",
@@ -200,7 +204,7 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/test_fetch.py", REMOTES),
     ),
     "what_was_withdrawn_is_chosen": Edit(
-        "remote/accepted.py", "    if accepted.withdrawn:\n", "    if False:\n", SIGNATURES
+        "remote/judging.py", "    if accepted.withdrawn:\n", "    if False:\n", SIGNATURES
     ),
     "an_older_list_of_withdrawals_is_used": Edit(
         "remote/signatures/seen.py",
@@ -215,13 +219,13 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/trust",),
     ),
     "a_release_that_no_list_names_is_taken": Edit(
-        "remote/accepted.py",
+        "remote/judging.py",
         "            if listed and digest and listed.released_as(name) != digest:\n",
         "            if False:\n",
         ("tests/unit/packages/registry/test_freshness.py",),
     ),
     "a_copy_of_a_store_is_another_store": Edit(
-        "remote/accepted.py",
+        "remote/judging.py",
         'if problem := seen.problem(f"list:{listed.id}", signer.key, listed.seen, must_know, _shown):',
         'if problem := "":',
         ("tests/unit/packages/registry/test_freshness.py",),
@@ -282,7 +286,7 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/cache/filesystem/test_lock.py", FAULTS),
     ),
     "files_are_written_in_place": Edit(
-        "src/opforge/machine_folder.py",
+        "src/opforge/foundation/files.py",
         "    temporary = temp_path(path)\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)\n",
         "    temporary = path\n    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)\n",
         ("tests/unit/cache/filesystem/test_files.py", "tests/unit/cache"),

@@ -31,7 +31,7 @@ BUILDS, FAULTS, OTHERS = "spine/test_builds.py::", "spine/test_faults.py::", "sp
 REMOTES, PACKAGES, OPS = "spine/test_remotes.py::", "spine/test_packages.py::", "spine/test_ops.py::"
 COMMANDS, SHIPPING, SITES = "spine/test_commands.py::", "spine/test_shipping.py::", "spine/test_sites.py::"
 NAMESPACES, VOLUMES = "spine/test_user_namespaces.py::", "spine/test_shared_volumes.py::"
-TRUST, FETCHED = "unit/test_trust.py::", "unit/remote/trust/test_fetch_trust.py::"
+TRUST, FETCHED = "unit/foundation/test_file_owners.py::", "unit/remote/trust/test_fetch_trust.py::"
 FRESH = "unit/packages/registry/test_freshness.py::"
 EDITED = BUILDS + "test_the_op_of_the_readme_is_edited_and_loaded_beside_the_old_one"
 LOADED = BUILDS + "test_load_takes_what_is_loaded_then_a_layers_then_the_caches_and_builds_otherwise"
@@ -239,7 +239,7 @@ PROMISES = [
         ),
         (
             "the ops inside an installed package | the owner of",
-            "unit/test_trust.py::test_another_users_folder_is_problem_of",
+            "unit/foundation/test_file_owners.py::test_another_users_folder_is_problem_of",
         ),
         (
             "Owner and mode are judged for each component of the path",

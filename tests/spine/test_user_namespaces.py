@@ -24,13 +24,13 @@ except OpforgeError as error:
     print("REFUSED", type(error).__name__, error)
 """
 JUDGE = """
-from opforge import settings, trust
+from opforge.foundation import settings, file_owners as trust
 above = trust.trusted_ids(settings.trusted_owners())
 print(trust.folder_problem(%r, trust.trusted_ids(), above, settings.trusted_folders()))
 """
 SITE = """
 from opforge.errors import OpforgeError
-from opforge.settings import table
+from opforge.foundation.settings import table
 table.SITE_FILE = "/mnt/etc/config.toml"
 try:
     print(table.jobs())

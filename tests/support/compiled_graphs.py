@@ -6,8 +6,8 @@ import os
 import shutil
 import warnings
 
-from opforge import inductor
 from opforge.cache import current
+from opforge.torch_internals import inductor
 
 
 def double(x):

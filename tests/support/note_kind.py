@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.remote import blobs, statements, topics, withdrawals
-from opforge.remote.kind_table import KINDS, Entry
+from opforge.remote.kind_table import KINDS, KindRow
 from opforge.remote.kinds import Kind
 from opforge.remote.offers import BY_LABEL, Offer
 from opforge.remote.removals import Uploads
 from opforge.remote.statements import Statement
-from opforge.remote.topics import Listed
+from opforge.remote.topics import ListedStatement
 
 NAME = "note"
 
@@ -40,7 +40,7 @@ NOTE = NoteKind()
 
 def register(monkeypatch: Any) -> None:
     """Adds the kind to the table, until the test ends."""
-    monkeypatch.setitem(KINDS, NAME, Entry(f"{__name__}:NOTE", r"[\w*?-]+"))
+    monkeypatch.setitem(KINDS, NAME, KindRow(f"{__name__}:NOTE", r"[\w*?-]+"))
 
 
 def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> str:
@@ -56,7 +56,7 @@ def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> st
     signed = statements.signed(stated, [signer])
     name = statements.name_of(signed.digest)
     uploads.send(name, lambda: store.put_if_absent(name, signed.file()))
-    listed = {str(number): Listed(signed.digest)}
+    listed = {str(number): ListedStatement(signed.digest)}
     topics.edit_listing(store, NAME, title, lambda there: there._replace(statements={**there.statements, **listed}))
     uploads.keep()
     return signed.digest

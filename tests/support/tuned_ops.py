@@ -12,7 +12,7 @@ from support.text_files import write
 
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
-from opforge.memory import RACY_NS
+from opforge.foundation.memory import RACY_NS
 
 SOURCE = f"""\
 #include <opforge/tunable.h>

@@ -272,7 +272,7 @@ def test_a_pickled_error_is_read_by_a_process_that_has_not_imported_its_class():
 
 def test_the_modules_of_a_hit_import_no_error():
     """An error's file is imported when it is raised: each further file costs every process time."""
-    modules = "accelerator.select accelerator.devices.cpu builders.base warm.lookup"
+    modules = "accelerator.select accelerator.devices.cpu builders.base fast_path.lookup"
     code = f"""
 import importlib, sys
 for name in {modules.split()!r}:

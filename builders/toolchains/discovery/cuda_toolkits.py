@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opforge.accelerator import archs
 from opforge.builders.declaration import machine
 from opforge.errors import ToolchainError
-from opforge.versions import version_of
+from opforge.foundation.versions import version_of
 
 from . import probe, programs
 

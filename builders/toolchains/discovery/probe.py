@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from opforge import formats, machine_folder, memory
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import renew
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
-from opforge.environment import PASSED_ENV
 from opforge.errors import ToolchainError
-from opforge.memory import ABSENT, FlatStamps
+from opforge.foundation import formats, memory, memory_writer
+from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.files import renew
+from opforge.foundation.memory import ABSENT, FlatStamps
 
 from . import configuration, programs, search
 
@@ -131,7 +131,7 @@ def cached_info(
     if (
         known in _unsaved
         and has_tag(layout.root)
-        and machine_folder.remember(known, stamps, info, disk.now_ns(), folder=folder)
+        and memory_writer.remember(known, stamps, info, disk.now_ns(), folder=folder)
     ):
         _unsaved.discard(known)
     return _with_folders(info, name, disk)

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from opforge import settings
 from opforge.cache.filesystem.disk import Disk
-from opforge.environment import of_wrappers
 from opforge.errors import ToolchainNotFoundError
+from opforge.foundation import settings
+from opforge.foundation.environment import of_wrappers
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton.optimizers import TritonLambBuilder, kernel_name
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton_op_builder.launching import Kernels
 from opforge.ops.triton import registry
 
 from . import chunks, numbers

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from opforge.builders.triton.optimizers import TritonLionBuilder, kernel_name
-from opforge.builders.triton_op.launching import Kernels
+from opforge.builders.triton_op_builder.launching import Kernels
 from opforge.ops.triton import registry
 
 from . import chunks, numbers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from opforge.builders.triton import transformer as builders
-from opforge.builders.triton_op.rows import HEAVY
+from opforge.builders.triton_op_builder.rows import HEAVY
 from opforge.ops.triton import registry
 
 from .checks import check_like, form

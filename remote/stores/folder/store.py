@@ -12,15 +12,15 @@ from itertools import islice
 from operator import attrgetter
 from typing import BinaryIO
 
-from opforge.cache.filesystem.files import fsync
 from opforge.errors import StoreError
+from opforge.foundation.files import fsync
 from opforge.remote.stores.protocol import (
     LOCK_SUFFIX,
     MAX_NAME_CHARACTERS,
     PART,
-    Listed,
+    ListedObject,
     ObjectStore,
-    Stored,
+    StoredObject,
     check_name,
     check_prefix,
 )
@@ -72,7 +72,7 @@ class FolderStore(ObjectStore):
     def __repr__(self) -> str:
         return f"FolderStore({self.url!r})"
 
-    def get(self, name: str, limit: int) -> Stored | None:
+    def get(self, name: str, limit: int) -> StoredObject | None:
         folders, leaf = _split(check_name(self.url, name))
         with self._errors(f"get {name}"):
             try:
@@ -81,7 +81,7 @@ class FolderStore(ObjectStore):
             except FileNotFoundError:
                 return None
             data = self._read(handle, status, name, limit)
-        return Stored(data, _version(data))
+        return StoredObject(data, _version(data))
 
     def _read(self, handle: int, status: os.stat_result, name: str, limit: int) -> bytes:
         """Returns what a file holds, and closes it. Raises StoreError if that is too much, OSError."""
@@ -158,13 +158,13 @@ class FolderStore(ObjectStore):
         fsync(held.parent)
         return _version_of(held.parent, leaf) == _version(data)
 
-    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[ListedObject]:
         for name, entry in self._entries(prefix, but):
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # it was deleted meanwhile
-            yield Listed(name, status.st_size, status.st_mtime)
+            yield ListedObject(name, status.st_size, status.st_mtime)
 
     def names(self, prefix: str) -> Iterator[str]:
         for name, _entry in self._entries(prefix, ()):

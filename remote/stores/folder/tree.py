@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from opforge.cache.filesystem.files import fsync
+from opforge.foundation.files import fsync
 
 INCOMING = ".incoming"
 """The folder in which files are written before they get their names. No object's name begins with a dot."""

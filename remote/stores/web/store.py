@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator
 from typing import BinaryIO
 
 from opforge.errors import StoreError
-from opforge.remote.stores.protocol import Listed, ObjectStore, Stored, check_name, check_prefix
+from opforge.remote.stores.protocol import ListedObject, ObjectStore, StoredObject, check_name, check_prefix
 from opforge.remote.stores.urls import OPENING, split
 
 from .address import address_of
@@ -57,17 +57,17 @@ class WebStore(ObjectStore):
     def __repr__(self) -> str:
         return f"WebStore({self.url!r})"
 
-    def get(self, name: str, limit: int) -> Stored | None:
+    def get(self, name: str, limit: int) -> StoredObject | None:
         operation = f"get {check_name(self.url, name)}"
 
-        def read(answer: Answer) -> Stored | None:
+        def read(answer: Answer) -> StoredObject | None:
             if answer.status in (404, 410):
                 return None
             self._check_body(operation, answer)
             data = self._body(operation, answer, limit)
             if data[:PAGE_BYTES].lstrip().lower().startswith(PAGES):
                 raise self._page_error(operation)
-            return Stored(data, _etag_of(answer))
+            return StoredObject(data, _etag_of(answer))
 
         return self._client.exchange(Request(operation, "GET", name), read)
 
@@ -161,7 +161,7 @@ class WebStore(ObjectStore):
                     # A weak ETag never matches: under the lock it need not.
                     return self._replace(name, data, "" if etag.startswith("W/") else etag)
 
-    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[Listed]:
+    def list(self, prefix: str, but: Container[str] = ()) -> Iterator[ListedObject]:
         check_prefix(self.url, prefix)
         hint = "Use the server's folder (file://) or an S3 store for what needs a listing"
         raise self._error(f"list {prefix}", "an HTTP server cannot list its objects", hint)

@@ -18,7 +18,7 @@ from opforge.builders.inspection import elf
 from opforge.cache.layout import PACKAGE_LAYER, Layout, entry_name
 from opforge.cache.records.entry import read_record, record_text
 from opforge.errors import BuilderError
-from opforge.warm.library import RECORD
+from opforge.fast_path.library import RECORD
 
 from .wheel_file import Wheel
 

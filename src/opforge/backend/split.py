@@ -21,8 +21,8 @@ from opforge.builders.lookup.device_requirements import driver_floor
 from opforge.cache.layout import PACKAGE_LAYER, Layout
 from opforge.cache.records.entry import read_record
 from opforge.errors import BuilderError
+from opforge.foundation.versions import version_of
 from opforge.packages.audit import measure
-from opforge.versions import version_of
 
 from . import variant_format
 from .variant_format import NULL, Variant

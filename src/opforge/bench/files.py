@@ -6,8 +6,8 @@ import os
 import tempfile
 from contextlib import suppress
 
-from opforge.cache.filesystem.files import is_special
 from opforge.errors import BenchFileError
+from opforge.foundation.files import is_special
 
 
 def check_writable(path: str) -> None:

@@ -113,7 +113,7 @@ def _compiler_version() -> str:
         return f"none ({error.strerror})"
 
 
-def byte_code(module: str = "opforge.settings") -> str:
+def byte_code(module: str = "opforge.foundation.settings") -> str:
     """Returns, in words, whether this process imported a module from compiled byte code."""
     imported = sys.modules.get(module)
     cached = getattr(imported, "__cached__", None)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.errors import BenchFileError
 from opforge.errors.base import damage
+from opforge.foundation import formats
 from opforge.ops.cases.form import OURS, UNITS
 
 from . import machine, texts

@@ -7,8 +7,8 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from opforge import working_folder
 from opforge.accelerator.registry import accelerator_named
+from opforge.foundation import working_folder
 from opforge.ops.cases import CASES, Case, load_cases, path_of
 
 from .measure import measurable

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opforge import machine_folder, memory, release
 from opforge.accelerator.entry_points import entry_points
+from opforge.foundation import memory, memory_writer, release
 from opforge.report.ops import OfferedOp, offers, own_offers, readiness
 
 from . import kernels, own_process, stages
@@ -192,7 +192,7 @@ def _remember(row: Checked) -> None:
     """Remembers the outcome as long as the op's library is the same."""
     if row.library:
         value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": release.VERSION}
-        machine_folder.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
+        memory_writer.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 
 def remembered(

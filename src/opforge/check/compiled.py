@@ -1,6 +1,6 @@
 """Do compiled graphs travel with the torch that is installed? Tried in processes of their own, and remembered.
 
-A release of torch that opforge does not know may have changed the functions that `inductor.py` wraps. A function of
+A release of torch that opforge does not know may have changed what `torch_internals/inductor.py` wraps. A function of
 another form would give wrong graphs without an error. So it is tried: a graph must be found in another process without
 a compiler; after an edit of a kernel, a schema or a fake kernel the results must be those of the edit; and where a
 guard fails something must be compiled.
@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from opforge import inductor
 from opforge.builders.declaration import machine
-from opforge.memory import RACY_NS
+from opforge.foundation.memory import RACY_NS
+from opforge.torch_internals import inductor
 
 from . import graph_steps
 from .graph_steps import EDITED, FIRST, FOUND, MARK

@@ -39,7 +39,7 @@ class Step(NamedTuple):
 def main() -> None:
     """Runs the step that the command line names."""
     step = Step(*sys.argv[1:])
-    from opforge import inductor
+    from opforge.torch_internals import inductor
 
     inductor.tried = step.torch
     problems = list(run(step))

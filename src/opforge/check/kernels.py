@@ -68,10 +68,10 @@ def installed(names: Sequence[str] = ()) -> list[InstalledKernel]:
 
 def prepare(kernel: InstalledKernel, say: Say) -> None:
     """Reports why a variant cannot be used here, if it cannot. Raises KernelFormatError."""
-    from opforge.packages.pack import trial
+    from opforge.packages.pack import variant_checks
 
     say(library=kernel.variant.folder, origin=kernel.release.root.path)
-    problem = kernel.release.refusal or trial.unfit(metadata.read(kernel.variant.folder))
+    problem = kernel.release.refusal or variant_checks.unfit(metadata.read(kernel.variant.folder))
     if problem:
         say(state="unusable", reason=problem)
 

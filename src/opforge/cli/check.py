@@ -117,8 +117,8 @@ def _names_explained() -> Iterator[None]:
 
 def _check_compiled(timeout: float, as_json: bool) -> None:
     """Tries compiled graphs with the installed torch, and ends the command."""
-    from opforge import inductor
     from opforge.check import compiled
+    from opforge.torch_internals import inductor
 
     def progress(outcome: Outcome) -> None:
         if messages.shows_progress():

@@ -17,7 +17,7 @@ from .guard import FAILED, OK, Guarded, json_option
 from .output import emit_json, show_table
 
 if TYPE_CHECKING:
-    from opforge.settings import Setting
+    from opforge.foundation.settings import Setting
 
 DEFAULT = "default"
 
@@ -56,7 +56,7 @@ def _note(row: Mapping[str, Any]) -> str:
 
 def settings_files() -> list[dict[str, Any]]:
     """Returns the settings files, with what they are and whether they exist."""
-    from opforge import settings
+    from opforge.foundation import settings
 
     files = {settings.user_file(): "this user's", settings.SITE_FILE: "the site's"}
     return [{"path": path, "what": what, "exists": os.path.exists(path)} for path, what in files.items()]
@@ -67,7 +67,7 @@ def settings_in_force() -> list[dict[str, Any]]:
 
     Raises ConfigFileError.
     """
-    from opforge.settings import TABLE
+    from opforge.foundation.settings import TABLE
 
     rows = []
     for name, setting in sorted(TABLE.items()):

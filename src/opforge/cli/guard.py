@@ -168,9 +168,9 @@ def verbose_option() -> click.Option:
 
 def _warn_of_settings(ctx: click.Context) -> None:
     """Prints a warning for each setting that does nothing. With --json nothing is printed."""
-    from opforge.settings import useless
+    from opforge.foundation.settings import misspelt
 
-    for text in () if ctx.params.get("as_json") else useless.problems():
+    for text in () if ctx.params.get("as_json") else misspelt.problems():
         messages.show("warning", text)
 
 

@@ -10,7 +10,7 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.errors import InspectionError
-from opforge.symbols import demangled
+from opforge.foundation.symbols import demangled
 
 from . import messages
 from .cache.entries import entries_of_op, entries_with_key, named_or_offered
@@ -182,11 +182,11 @@ def _build_record(folder: str) -> dict[str, Any]:
     Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed. The last
     two are empty for an entry of a layer, which does not hold how it was built.
     """
-    from opforge.cache.filesystem.files import read_json
     from opforge.cache.records.entry import read_record
-    from opforge.memory import UNREADABLE
+    from opforge.fast_path.library import BUILD
+    from opforge.foundation.files import read_json
+    from opforge.foundation.memory import UNREADABLE
     from opforge.report.machine import compiler_versions
-    from opforge.warm.library import BUILD
 
     try:
         record = read_record(os.path.abspath(folder))

@@ -19,7 +19,7 @@ from .output import show_table, size_text
 from .selection import normalized
 
 if TYPE_CHECKING:
-    from opforge.remote.kinds import Kind, Stored
+    from opforge.remote.kinds import Kind, StoredArtifact
 
 PLAIN = ("op", "package")
 """The kinds whose names need no kind before them. Commands list and remove them in their own ways."""
@@ -91,7 +91,7 @@ def named_in(named: Mapping[str, Sequence[str]]) -> list[Kind]:
     return [of(name) for name in OTHERS if named[name]]
 
 
-def stored(kind: Kind, names: Sequence[str] | None = None) -> list[Stored]:
+def stored(kind: Kind, names: Sequence[str] | None = None) -> list[StoredArtifact]:
     """Returns what of a kind is in the cache, or what has these names, as `ls` prints them; "*" is all.
 
     A name may be a glob, and may have the label: NAME@LABEL. Raises click.UsageError for one that stands for nothing.
@@ -110,7 +110,7 @@ def stored(kind: Kind, names: Sequence[str] | None = None) -> list[Stored]:
     return [*chosen.values()]
 
 
-def _is_meant(kind: Kind, one: Stored, name: str) -> bool:
+def _is_meant(kind: Kind, one: StoredArtifact, name: str) -> bool:
     if kind.is_of_op and ":" in name:  # module:Class
         from .selection import own_class
 
@@ -140,14 +140,14 @@ def plural(noun: str) -> str:
     return re.sub(r"(?= of | to |$)", "s", noun, count=1) if not noun.endswith("entry") else noun[:-1] + "ies"
 
 
-def to_json(one: Stored) -> dict[str, Any]:
+def to_json(one: StoredArtifact) -> dict[str, Any]:
     """Returns what --json prints of one. The facts are those that a statement says."""
     fields: Mapping[str, Any] = one._asdict()
     names = ("path", "problem", "name", "label", "target", "topic", "size")
     return {**{name: fields[name] for name in names}, "fetched": one.is_fetched, **one.facts}
 
 
-def show(kind: Kind, found: Sequence[Stored]) -> None:
+def show(kind: Kind, found: Sequence[StoredArtifact]) -> None:
     """Prints a table."""
     rows = [
         (

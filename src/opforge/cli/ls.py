@@ -113,7 +113,7 @@ def _print_entries(entries: Sequence[StoredEntry]) -> None:
 
 def _installed(names: Sequence[str]) -> list[Installed]:
     """Returns the installed releases, or those of these packages. Raises click.UsageError for one that is not there."""
-    from opforge import settings
+    from opforge.foundation import settings
 
     folders = [os.path.join(root, "kernels", "names") for root, _scope in settings.kernel_folders()]
     if not names and not any(map(os.path.isdir, folders)):

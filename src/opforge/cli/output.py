@@ -36,7 +36,7 @@ class OutputFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the path. Raises click.BadParameter for a device or a pipe: a file in its place would harm all."""
         path = str(super().convert(value, param, ctx))
-        from opforge.cache.filesystem.files import is_special
+        from opforge.foundation.files import is_special
 
         if path != "-" and is_special(path):
             self.fail(f"{path!r} is a device or a pipe: expected a file.", param, ctx)

@@ -24,7 +24,7 @@ from .remote.stores import key_option, opened, url_argument
 
 if TYPE_CHECKING:
     from opforge.packages.registry.publish import Published
-    from opforge.remote.kinds import Kind, Stored
+    from opforge.remote.kinds import Kind, StoredArtifact
     from opforge.remote.publish import Pushed
     from opforge.remote.remotes import Remote
     from opforge.remote.signatures.keys import Signer
@@ -164,7 +164,7 @@ def _is_folder(name: str) -> bool:
     return False
 
 
-def _entries(names: Sequence[str]) -> list[Stored]:
+def _entries(names: Sequence[str]) -> list[StoredArtifact]:
     """Returns the entries of the cache that these names stand for; all without one."""
     from opforge.cache.current import own_store
     from opforge.cli.cache.entries import matching_entries
@@ -177,7 +177,7 @@ def _entries(names: Sequence[str]) -> list[Stored]:
 def _push(
     store: ObjectStore,
     remote: Remote,
-    chosen: Sequence[tuple[Kind, Stored]],
+    chosen: Sequence[tuple[Kind, StoredArtifact]],
     signer: Signer | None,
     as_json: bool,
     takes_all: bool,

@@ -215,10 +215,10 @@ def gc_command(
         return _collect(url, unused_for, dry_run, as_json)
     if unused_for is not None:
         raise click.UsageError("--unused-for is for a store: name its URL. For the cache: --max-age.")
-    from opforge import settings
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
-    from opforge.machine_folder import now_in
+    from opforge.foundation import settings
+    from opforge.foundation.files import now_in
 
     layout = own_store().layout
     max_size = settings.cache_max_size() if max_size is None else max_size

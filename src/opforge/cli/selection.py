@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from opforge import working_folder
 from opforge.accelerator.target import CPU_ARCHS, Target
 from opforge.cli.completion import names as completed_names
 from opforge.cli.messages import show
 from opforge.errors import BuilderError, OpIncompatibleError, SettingError, UnknownAcceleratorError
+from opforge.foundation import working_folder
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -218,7 +218,7 @@ def imported(name: str, load: Callable[[], T]) -> T:
 
     What the module prints goes to standard error: standard output may be one JSON document.
     """
-    from opforge.warm.library import loaded_ops
+    from opforge.fast_path.library import loaded_ops
 
     before = loaded_ops()
     with contextlib.redirect_stdout(sys.stderr):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge import working_folder
+from opforge.foundation import working_folder
 
 from . import messages
 from .completion import names as completed_names

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 
 def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:

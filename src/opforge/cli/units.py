@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opforge.settings.kinds import parse_age, parse_size, parse_time
+from opforge.foundation.settings.kinds import parse_age, parse_size, parse_time
 
 
 def size(value: str) -> int:

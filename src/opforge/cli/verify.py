@@ -17,7 +17,7 @@ from . import kinds
 from .remote.stores import opened, split
 
 if TYPE_CHECKING:
-    from opforge.remote.kinds import Kind, Stored
+    from opforge.remote.kinds import Kind, StoredArtifact
 
 
 @click.command("verify", cls=Guarded)
@@ -115,7 +115,7 @@ def _verify_others(of: Sequence[Kind], named: Mapping[str, Sequence[str]], as_js
     return {"checked": sum(counts.values()), "damaged": damaged}
 
 
-def _problem(kind: Kind, one: Stored, owners: Collection[int]) -> str:
+def _problem(kind: Kind, one: StoredArtifact, owners: Collection[int]) -> str:
     try:
         return kind.check(one, owners)
     except ValueError as error:

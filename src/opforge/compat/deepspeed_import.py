@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from opforge import settings
-from opforge.after_import import call_after_import
+from opforge.foundation import settings
+from opforge.foundation.after_import import call_after_import
 
 BUILDERS = "deepspeed.ops.op_builder"
 """The part of DeepSpeed after whose import it is changed: the parts that take builders from it are imported later."""

@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import Any
 
-from opforge import settings
+from opforge.foundation import settings
 
 FACADE = "torch-facade"
 """The value of OPFORGE_CPP_EXTENSION that builds on the facade."""

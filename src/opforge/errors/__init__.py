@@ -5,11 +5,12 @@ Each file of them is imported when one of its errors is first used.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-from opforge import lazy
-
 if TYPE_CHECKING:
+    from typing import Any
+
     from .base import (
         AcceleratorInUseError,
         AcceleratorUnavailableError,
@@ -206,4 +207,16 @@ __all__ = [
     "UnstableInputError",
     "WithdrawnError",
 ]
-__getattr__, __dir__ = lazy.names(__name__, _FILES)
+
+
+def __getattr__(name: str) -> Any:
+    """Imports an error on first use. This part imports no other: every other part may import it."""
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FILES})

@@ -1,7 +1,7 @@
 """Bundles: a folder with torch's artifacts and inductor's C++ libraries, and beside it what it is for.
 
     v2/graphs/TOPIC.DIGITS/bundle.json         the topic, what is in it, the digest of its tree
-    v2/graphs/TOPIC.DIGITS/signed              of a fetched one alone: its statement, as in `cache/records/fetched.py`
+    v2/graphs/TOPIC.DIGITS/signed              of a fetched one alone: see `cache/records/fetched_offer.py`
     v2/graphs/TOPIC.DIGITS/tree/artifacts      what `torch.compiler.load_cache_artifacts` reads
     v2/graphs/TOPIC.DIGITS/tree/libraries/KEY.so
 
@@ -16,12 +16,13 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats, inductor, settings, trust
 from opforge.cache import schema, trees
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, table, text, whole
 from opforge.cache.trees import digest_of_hashes
-from opforge.machine_folder import write_file
+from opforge.foundation import file_owners, formats, settings
+from opforge.foundation.files import write_file
+from opforge.torch_internals import inductor
 
 from . import topic
 from .topic import Topic
@@ -132,7 +133,7 @@ def name_of(where: Topic, digest: str) -> str:
 
 def read(folder: str, where: Topic, owners: Collection[int]) -> Bundle:
     """Returns the bundle in a folder after comparing its files. Raises BundleError, OSError."""
-    problem = trust.folder_problem(folder, owners, shared=settings.trusted_folders())
+    problem = file_owners.folder_problem(folder, owners, shared=settings.trusted_folders())
     if problem:
         raise BundleError(problem[0])
     value = read_record(folder)

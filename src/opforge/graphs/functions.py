@@ -1,8 +1,8 @@
 """`opforge.compile`: a function or a model that starts without tracing, from what was compiled ahead.
 
 torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
-whole function with its guards: see `opforge/dynamo.py`. It is one more artifact of a bundle, so it travels, is signed
-and is verified as compiled graphs are; inductor's libraries are the bundle's.
+whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a bundle, so it travels, is
+signed and is verified as compiled graphs are; inductor's libraries are the bundle's.
 
 An artifact is a line of JSON, which says what the function follows from, and torch's pickle. The line is compared
 before the pickle is read.
@@ -21,12 +21,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge import inductor
+from opforge.torch_internals import inductor
 
 from . import notices, session, topic
 
 if TYPE_CHECKING:
-    from opforge import dynamo
+    from opforge.torch_internals import dynamo
 
 log = logging.getLogger("opforge")
 KIND = inductor.FUNCTION
@@ -140,19 +140,19 @@ class CompiledFunction:
         return getattr(self._function, "forward", self._function)
 
     def _asked(self) -> dynamo.Options:
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         return dynamo.Options(self._mode, self._dynamic, self._options)
 
     def _keys(self) -> list[str]:
         """Returns the keys that an artifact may have: if there may be one for all ranks its key, and this rank's."""
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         return [self._key(True), self._key(False)] if dynamo.is_for_all_ranks() else [self._key(False)]
 
     def _key(self, is_for_all: bool) -> str:
         """Returns what an artifact is found by: which function it is, how it was asked for, and for which ranks."""
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         plain = self._plain
         owner = type(getattr(plain, "__self__", None))
@@ -185,7 +185,7 @@ class CompiledFunction:
             return ahead
 
     def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         for content in [each for key in self._keys() for each in begun.functions.get(key, ())]:
             try:
@@ -204,7 +204,7 @@ class CompiledFunction:
         return None
 
     def _compiled(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         if inductor.is_forbidden():
             inductor.check_allowed(f"{self._label} for other arguments than those that were compiled")
@@ -233,7 +233,7 @@ class CompiledFunction:
         """Calls the function by torch.compile; the first call is in a scope of the name."""
         import torch
 
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         with self._lock:
             traced, was_called = self._traced, self._was_traced
@@ -259,8 +259,8 @@ class CompiledFunction:
 
 
 def _registrations() -> dynamo.Registrations:
-    from opforge import dynamo
     from opforge.builders.registration import compile_tag, described, traced
+    from opforge.torch_internals import dynamo
 
     def digest(value: Any) -> str:
         description = described.Description()
@@ -279,7 +279,7 @@ def _written(facts: dynamo.Facts, pickle: bytes) -> bytes:
 
 def _read(content: bytes) -> tuple[dynamo.Facts, bytes]:
     """Returns what a function follows from, and its pickle. Raises AheadError."""
-    from opforge import dynamo
+    from opforge.torch_internals import dynamo
 
     line, _, pickle = content.partition(b"\n")
     try:

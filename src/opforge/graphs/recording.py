@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from opforge import inductor
+from opforge.torch_internals import inductor
 
 from . import bundle
 from .bundle import Bundle

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import os
 
-from opforge import settings
 from opforge.cache.store import Store
 from opforge.errors import SettingError, TrustFileError
-from opforge.machine_folder import write_file
-from opforge.remote import answers, kept, take
+from opforge.foundation import settings
+from opforge.foundation.files import write_file
+from opforge.remote import kept, remembered_answers, take
 from opforge.remote.offers import Offer
 from opforge.remote.publish import push
 from opforge.remote.remotes import Remote
@@ -80,7 +80,7 @@ class Remotes:
 
     def __init__(self, where: Topic, among: Store) -> None:
         """Takes the topic, and the store of this machine."""
-        self._wanted, self._remotes = _Bundles(where, among), take.Remotes()
+        self._wanted, self._remotes = _Bundles(where, among), take.ConfiguredRemotes()
 
     def fetch(self, seconds: float | None) -> bool:
         """Fetches what the first remote has that can be used; returns whether there is a new bundle in the store.
@@ -125,5 +125,5 @@ class Remotes:
         except (*FAILURES, SettingError) as error:
             text = "%s: its compiled graphs were not published to %s: %s"
             log.warning(text, self._wanted.what, remote, error)
-            answers.note_failure(remote, error)
+            remembered_answers.note_failure(remote, error)
             return False

@@ -10,14 +10,15 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from opforge import inductor, settings
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.lock import LockResult
 from opforge.cache.store import Store
 from opforge.errors import CacheDirError, LockTimeoutError
-from opforge.events import emit
-from opforge.warm import library
+from opforge.fast_path import library
+from opforge.foundation import settings
+from opforge.foundation.events import emit
+from opforge.torch_internals import inductor
 
 from . import bundle, notices, private_folder, store, topic
 from .bundle import Bundle

@@ -6,10 +6,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from opforge.cache.filesystem.files import size_of
 from opforge.cache.layout import Layout
+from opforge.foundation.files import size_of
 from opforge.remote import statements
-from opforge.remote.kinds import Kind, Stored
+from opforge.remote.kinds import Kind, StoredArtifact
 from opforge.remote.offers import PAGES, Offer
 from opforge.remote.statements import Statement, UnreadableStatement
 
@@ -45,19 +45,19 @@ class CompiledKind(Kind):
             return f"{bundle.ARTIFACTS} cannot be read ({error.strerror})"
         return ""
 
-    def stored(self, layout: Layout) -> Iterator[Stored]:
+    def stored(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields the bundles of all names."""
         return map(self.at, store.all_folders(layout))
 
-    def at(self, folder: str) -> Stored:
+    def at(self, folder: str) -> StoredArtifact:
         """Returns the bundle in a folder."""
         note = os.path.join(folder, SIGNED) if bundle.is_fetched(folder) else ""
         try:
             value = bundle.read_record(folder)
         except (OSError, BundleError) as error:
-            return Stored(folder, str(error), size=size_of(folder), note=note)
+            return StoredArtifact(folder, str(error), size=size_of(folder), note=note)
         facts = value["facts"]
-        return Stored(
+        return StoredArtifact(
             path=folder,
             name=facts["name"],
             label=value["tree"][:DIGITS],
@@ -70,14 +70,14 @@ class CompiledKind(Kind):
             details=f"{len(facts['parts'])} parts",
         )
 
-    def check(self, one: Stored, owners: Collection[int]) -> str:
+    def check(self, one: StoredArtifact, owners: Collection[int]) -> str:
         """Compares the files of a bundle with its digest."""
         bundle.check_tree(os.path.join(one.path, TREE), one.digest, owners)
         expected = bundle.name_of(topic.of_facts(one.facts), one.digest)
         found = os.path.basename(one.path)
         return "" if found == expected else f"it is named {found}, expected {expected}"
 
-    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+    def files(self, one: StoredArtifact) -> tuple[str, Collection[str]]:
         """Returns the tree and its files."""
         folder = os.path.join(one.path, TREE)
         return folder, bundle.paths_in(folder)

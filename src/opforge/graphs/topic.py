@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from opforge import environment, inductor
 from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.select import get_accelerator
 from opforge.builders.declaration import machine
@@ -16,7 +15,9 @@ from opforge.cache.keys import key_of
 from opforge.cache.schema import TEXT, Schema
 from opforge.errors import SettingError
 from opforge.errors.base import printable
-from opforge.warm.machine import python_tag
+from opforge.fast_path.machine import python_tag
+from opforge.foundation import environment
+from opforge.torch_internals import inductor
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 EXPECTED = "up to 100 letters, digits, '_' and '-'"

@@ -19,8 +19,8 @@ from importlib import import_module, metadata
 from typing import ClassVar
 
 from opforge.accelerator.entry_points import entry_points
+from opforge.fast_path.machine import python_tag
 from opforge.graphs import notices, topic
-from opforge.warm.machine import python_tag
 
 from .entries import Entries
 from .page import Topic

@@ -10,14 +10,15 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from opforge import inductor, settings
 from opforge.cache.current import current_store, writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.store import Store
 from opforge.errors import CacheDirError, CompileForbiddenError, LockTimeoutError
+from opforge.foundation import settings
+from opforge.foundation.files import make_folder, write_file
 from opforge.graphs import private_folder
-from opforge.machine_folder import make_folder, write_file
+from opforge.torch_internals import inductor
 
 from . import kind, page, store
 from .page import Files, Page, PageError, Topic

@@ -12,8 +12,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
 from opforge.cache import trees
+from opforge.foundation.files import make_folder, write_file
 from opforge.graphs import notices, private_folder
-from opforge.machine_folder import make_folder, write_file
 
 from .adapter import Adapter
 from .entries import Entries

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opforge import inductor
 from opforge.graphs import session
 from opforge.graphs.session import Session
+from opforge.torch_internals import inductor
 
 from .adapter import Adapter
 from .entries import Entries

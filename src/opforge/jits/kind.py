@@ -6,10 +6,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from opforge.cache.filesystem.files import size_of
 from opforge.cache.layout import Layout
+from opforge.foundation.files import size_of
 from opforge.remote import statements
-from opforge.remote.kinds import Kind, Stored
+from opforge.remote.kinds import Kind, StoredArtifact
 from opforge.remote.offers import PAGES, Offer
 from opforge.remote.statements import Statement, UnreadableStatement
 
@@ -44,19 +44,19 @@ class JitKind(Kind):
             return str(error)
         return ""
 
-    def stored(self, layout: Layout) -> Iterator[Stored]:
+    def stored(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields the pages of all topics."""
         return map(self.at, folders(layout))
 
-    def at(self, folder: str) -> Stored:
+    def at(self, folder: str) -> StoredArtifact:
         """Returns the page in a folder."""
         note, size = os.path.join(folder, SIGNED) if page.is_fetched(folder) else "", size_of(folder)
         try:
             value = page.read_record(folder)
         except (OSError, PageError) as error:
-            return Stored(folder, str(error), size=size, note=note)
+            return StoredArtifact(folder, str(error), size=size, note=note)
         facts, where = value["facts"], page.topic_of(value["facts"])
-        return Stored(
+        return StoredArtifact(
             path=folder,
             name=where.name,
             label=value["tree"][:DIGITS],
@@ -69,14 +69,14 @@ class JitKind(Kind):
             details=f"{len(facts['parts'])} entries",
         )
 
-    def check(self, one: Stored, owners: Collection[int]) -> str:
+    def check(self, one: StoredArtifact, owners: Collection[int]) -> str:
         """Compares the files of a page with its digest."""
         page.check_tree(os.path.join(one.path, TREE), one.digest, owners)
         expected = page.name_of(page.topic_of(one.facts), one.digest)
         found = os.path.basename(one.path)
         return "" if found == expected else f"it is named {found}, expected {expected}"
 
-    def files(self, one: Stored) -> tuple[str, Collection[str]]:
+    def files(self, one: StoredArtifact) -> tuple[str, Collection[str]]:
         """Returns the tree and its files."""
         return os.path.join(one.path, TREE), page.paths_in(one.path)
 

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.schema import SHA256, FormatError, items, record, row, text, whole
-from opforge.environment import HEADER_VARIABLES, PASSED_ENV
+from opforge.foundation.environment import HEADER_VARIABLES, PASSED_ENV
+from opforge.foundation.files import write_file
+from opforge.foundation.memory import SECOND_NS
 from opforge.graphs import notices
-from opforge.machine_folder import write_file
-from opforge.memory import SECOND_NS
 
 from .adapter import Adapter
 from .page import Files

@@ -1,7 +1,7 @@
 """Pages: what one process has compiled for a topic, as entries. An entry is a key of the JIT's own, with its files.
 
     v2/jit/TOPIC.DIGITS/page.json         the topic, which entries are in it, the digest of its tree
-    v2/jit/TOPIC.DIGITS/signed            of a fetched one alone: its statement, as in `cache/records/fetched.py`
+    v2/jit/TOPIC.DIGITS/signed            of a fetched one alone: its statement, as in `cache/records/fetched_offer.py`
     v2/jit/TOPIC.DIGITS/tree/index.json   key -> path -> [SHA-256, bytes]
     v2/jit/TOPIC.DIGITS/tree/objects/SHA256
 
@@ -16,12 +16,11 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from opforge import formats, settings, trust
 from opforge.cache import schema, trees
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, row, table, text, whole
-from opforge.machine_folder import write_file
+from opforge.foundation import file_owners, formats, settings
+from opforge.foundation.files import read_file, write_file
 
 AREA = "jit"
 RECORD, SIGNED, TREE, INDEX, OBJECTS = "page.json", "signed", "tree", "index.json", "objects"
@@ -195,7 +194,7 @@ def read_index(tree: str, digest: str) -> Mapping[str, Mapping[str, tuple[str, i
 
 def read(folder: str, where: Topic, owners: Collection[int]) -> Page:
     """Returns the page in a folder, after comparing its list. Raises PageError, OSError."""
-    if problem := trust.folder_problem(folder, owners, shared=settings.trusted_folders()):
+    if problem := file_owners.folder_problem(folder, owners, shared=settings.trusted_folders()):
         raise PageError(problem[0])
     value = read_record(folder)
     if topic_of(value["facts"]) != where:

@@ -6,11 +6,11 @@ import logging
 import os
 from collections.abc import Collection, Iterable
 
-from opforge import settings
 from opforge.cache.layout import Layout
 from opforge.errors import SettingError
-from opforge.machine_folder import write_file
-from opforge.remote import answers, kept, take
+from opforge.foundation import settings
+from opforge.foundation.files import write_file
+from opforge.remote import kept, remembered_answers, take
 from opforge.remote.offers import MAX_PAGES, Offer
 from opforge.remote.publish import push
 from opforge.remote.signatures import keys
@@ -68,7 +68,7 @@ class _Pages(Wanted):
 
 def fetch(where: Topic, layout: Layout, holds: str, known: Collection[str]) -> bool:
     """Fetches the pages that have what is not known; returns whether there are new ones. What fails is a warning."""
-    is_new, rejected = take.Remotes().take(_Pages(where, layout, holds, known))
+    is_new, rejected = take.ConfiguredRemotes().take(_Pages(where, layout, holds, known))
     for one in rejected:
         log.info("%s: %s", where.name, one)
     return is_new
@@ -81,7 +81,7 @@ def drop_withdrawn(where: Topic, layout: Layout) -> None:
 
 def publish(where: Topic, layout: Layout, folders: Iterable[str]) -> None:
     """Publishes pages to the remotes that take what is made here. What fails is a warning."""
-    remotes = take.Remotes()
+    remotes = take.ConfiguredRemotes()
     for remote in remotes.asked(_Pages(where, layout, "", ()), is_miss=True)[0]:
         if remote.pushes:
             try:
@@ -90,4 +90,4 @@ def publish(where: Topic, layout: Layout, folders: Iterable[str]) -> None:
                     push(objects, remote, JIT, JIT.at(folder), keys.signer())
             except (*FAILURES, SettingError) as error:
                 log.warning("%s: what was compiled was not published to %s: %s", where.name, remote, error)
-                answers.note_failure(remote, error)
+                remembered_answers.note_failure(remote, error)

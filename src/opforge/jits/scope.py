@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType, TracebackType
 
-from opforge import settings
-from opforge.after_import import call_after_import
 from opforge.errors import SettingError
+from opforge.foundation import settings
+from opforge.foundation.after_import import call_after_import
 from opforge.graphs import notices
 
 from . import adapter

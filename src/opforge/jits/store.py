@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opforge.cache import staging
-from opforge.cache.filesystem.files import discard, renew, size_of
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.cache.store import Store
+from opforge.foundation.files import discard, make_folder, renew, size_of
 from opforge.graphs import notices, topic
-from opforge.machine_folder import make_folder
 
 from . import page
 from .kind import folders

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from opforge import release
 from opforge.errors import LaunchError, OpforgeError
+from opforge.foundation import release
 
 from .bind_options import BindOptions
 from .binding.rank_binding import binding_rows

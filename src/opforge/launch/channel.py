@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from opforge import release
 from opforge.errors import LauncherNotFoundError, LaunchError
+from opforge.foundation import release
 
 from .hostfile import Host
 from .plan import Plan

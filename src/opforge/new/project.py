@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from opforge import release
 from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
+from opforge.foundation import release
+from opforge.foundation.versions import version_of
 from opforge.packages.form.names import MAX_CHARACTERS
-from opforge.versions import version_of
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 SUFFIX = ".in"

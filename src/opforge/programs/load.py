@@ -14,12 +14,12 @@ from opforge.builders.declaration import machine
 from opforge.builders.lookup import fit
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.errors import ProgramError, SignatureError
+from opforge.fast_path import library
+from opforge.fast_path.library import RECORD, Entry
 from opforge.graphs import private_folder, topic
 from opforge.remote import statements
 from opforge.remote.signatures import trust
 from opforge.remote.statements import UnreadableStatement
-from opforge.warm import library
-from opforge.warm.library import RECORD, Entry
 
 from . import archive, form, origins
 from .archive import Archive

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from opforge.fast_path.library import Entry
 from opforge.remote import op_statements
 from opforge.remote.signatures import signing
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.signatures.signing import Named
-from opforge.warm.library import Entry
 
 
 class Origin(NamedTuple):

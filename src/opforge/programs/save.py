@@ -14,13 +14,13 @@ from opforge.cache import schema
 from opforge.cache.keys import bytes_digest
 from opforge.cache.records import schemas
 from opforge.errors import ProgramError
+from opforge.fast_path import library
+from opforge.fast_path.library import RECORD, Entry
+from opforge.foundation.files import temp_path
 from opforge.graphs import topic
-from opforge.machine_folder import temp_path
 from opforge.remote import statements
 from opforge.remote.signatures import keys
 from opforge.remote.statements import Statement
-from opforge.warm import library
-from opforge.warm.library import RECORD, Entry
 
 from . import archive, form, origins
 from .archive import Archive

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from opforge import settings, trust
 from opforge.builders.declaration import machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
@@ -22,7 +21,8 @@ from opforge.cache.current import find_problem
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
-from opforge.warm.machine import python_tag
+from opforge.fast_path.machine import python_tag
+from opforge.foundation import file_owners, settings
 
 
 def environment() -> dict[str, Any]:
@@ -81,7 +81,7 @@ def compilers() -> list[dict[str, str]]:
     which need not be installed: what to install).
     """
     root = settings.cache_dir()
-    trusted = find_problem(root, trust.trusted_ids()) is None
+    trusted = find_problem(root, file_owners.trusted_ids()) is None
     store_layout = layout.Layout(root if trusted else os.path.join(os.devnull, "none"))
     rows: list[dict[str, str]] = []
     tools: dict[str, Callable[[], tuple[str, str]]] = {"ninja": _ninja}
@@ -160,7 +160,7 @@ def cache() -> dict[str, Any]:
     Creates nothing.
     """
     root, source = settings.cache_dir(), settings.cache_dir.found()[1]
-    problem = find_problem(root, trust.trusted_ids())
+    problem = find_problem(root, file_owners.trusted_ids())
     store_layout = layout.Layout(root)
     record: dict[str, Any] = {"path": root, "chosen": bool(source), "exists": os.path.isdir(root)}
     record |= {"source": source}
@@ -180,12 +180,12 @@ def remotes() -> list[dict[str, Any]]:
     """Returns the remotes that are configured, and why one is not asked now; a setting's error as one without a URL."""
     if not settings.remotes():
         return []
-    from opforge.remote import answers
+    from opforge.remote import remembered_answers
     from opforge.remote.remotes import configured
 
     try:
         return [
-            {"url": str(remote), "publishes": remote.pushes, "problem": answers.not_asked(remote)}
+            {"url": str(remote), "publishes": remote.pushes, "problem": remembered_answers.not_asked(remote)}
             for remote in configured()
         ]
     except SettingError as error:

@@ -21,7 +21,7 @@ from opforge.builders.toolchains import find_toolchain
 from opforge.cache.current import current_store
 from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError, OpIncompatibleError
-from opforge.warm.library import Entry
+from opforge.fast_path.library import Entry
 
 
 class OfferedOp(NamedTuple):

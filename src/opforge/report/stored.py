@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from opforge import memory, settings
 from opforge.builders.declaration import kernel_roots, machine
 from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.cache.filesystem.disk import Disk
@@ -18,7 +17,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.maintenance.explain import ChangedFile, Difference, component_differences, file_differences
 from opforge.errors import OpforgeError
-from opforge.memory import UNREADABLE
+from opforge.foundation import memory, settings
+from opforge.foundation.memory import UNREADABLE
 
 from .machine import find_toolchain
 

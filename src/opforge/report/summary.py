@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.accelerator.interface.deepspeed_names import DEVICE_BUILDERS
-from opforge.builders.waiting.no_builds import no_builds
+from opforge.builders.no_builds import no_builds
 
 USABLE = ("ready", "cached", "fetchable", "buildable")
 BUILT = ("ready", "cached")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 from opforge.ops.cases import Case, Promise, cases_of
 
 from . import values

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from opforge import formats
 from opforge.bench.clocks import clock_for
 from opforge.bench.measure import first_line, make_place
 from opforge.bench.medians import Median
 from opforge.builders.lookup import tuning_results as records
 from opforge.cache.filesystem import lock
 from opforge.errors import TuningError
-from opforge.machine_folder import make_folder
+from opforge.foundation import formats
+from opforge.foundation.files import make_folder
 from opforge.ops.cases.form import OURS, Call, Case, MissingError, Prepared
 from opforge.testing import values
 from opforge.testing.tensors import cloned, poisoned_memory

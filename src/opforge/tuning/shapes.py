@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from opforge.builders.lookup.tuning_results import DTYPES
 from opforge.cache import schema
-from opforge.cache.filesystem.files import read_file
 from opforge.cache.schema import FormatError, items, table, whole
 from opforge.errors import TuningError
+from opforge.foundation.files import read_file
 
 MOST_SIZES, MAX_BYTES = 64, 1 << 20
 EXAMPLE = '{"float32": [4096, 1000000], "bfloat16": [65536]}'

@@ -12,8 +12,8 @@ from opforge.builders.declaration.tunable import candidates
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup.tuned import Wanted
 from opforge.errors import TuningError
+from opforge.fast_path import library
 from opforge.ops.cases import Case, cases_of, path_of
-from opforge.warm import library
 
 Config = Mapping[str, int]
 LARGEST = (1 << 62) - 1

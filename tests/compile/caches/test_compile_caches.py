@@ -9,7 +9,7 @@ from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.builders.registration import compile_tag
-from opforge.warm import library as warm_library
+from opforge.fast_path import library as warm_library
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile

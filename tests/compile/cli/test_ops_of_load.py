@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from support import sample_ops, text_files
 
 import opforge
-from opforge import machine_folder
 from opforge.cli import group
-from opforge.memory import RACY_NS
+from opforge.foundation import memory_writer
+from opforge.foundation.memory import RACY_NS
 
 
 def run(*arguments):
@@ -37,9 +37,7 @@ def plain(tmp_path):
         time.sleep(RACY_NS / 1e9 + 0.1)
         opforge.load("of_load", str(tmp_path / "plain.cpp"))
         if any(
-            "/value.h" in path.read_text()
-            for folder in machine_folder.kept_folders()
-            for path in Path(folder).iterdir()
+            "/value.h" in path.read_text() for folder in memory_writer.kept_folders() for path in Path(folder).iterdir()
         ):
             break
     return tmp_path

@@ -150,8 +150,8 @@ def test_the_hook_adds_the_facades_commands_if_the_variable_names_it(monkeypatch
 
 
 def test_a_value_that_is_none_of_the_three_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from opforge import settings
     from opforge.errors import SettingError
+    from opforge.foundation import settings
 
     monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "facade")
     with pytest.raises(SettingError, match="expected 1, 0 or torch-facade"):

@@ -11,7 +11,7 @@ from support import sample_ops, text_files
 
 from opforge.builders import base
 from opforge.builders.base import COMPARE_SECONDS
-from opforge.memory import RACY_NS
+from opforge.foundation.memory import RACY_NS
 
 WHICH = f"{sample_ops.EXPORT} int value() {{\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}}\n"
 """Returns which compiler made it."""

@@ -14,8 +14,8 @@ from support.compiled_graphs import double, flat
 
 import opforge
 from opforge.errors import CompileForbiddenError, SettingError
+from opforge.fast_path import library
 from opforge.graphs import functions
-from opforge.warm import library
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -210,7 +210,7 @@ class TestNotStale:
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
-        monkeypatch.setattr("opforge.dynamo.load", None)
+        monkeypatch.setattr("opforge.torch_internals.dynamo.load", None)
         called(flat, torch.ones(6), compiled=1)
         assert "it is damaged, or was changed" in warnings_of_the_cache()[0]
 
@@ -308,7 +308,7 @@ def eager_otherwise(monkeypatch):
     """Returns a function after which what is not found is neither compiled nor traced, but called."""
 
     def begin():
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         def refuse(*_arguments, **_named):
             raise dynamo.AheadError("this test compiles nothing more")
@@ -398,7 +398,7 @@ class TestEdits:
     def test_the_rank_alone_if_it_is_read_and_one_rank_is_to_compile_for_all(
         self, machines, eager_otherwise, monkeypatch
     ):
-        from opforge import dynamo
+        from opforge.torch_internals import dynamo
 
         monkeypatch.setattr(dynamo, "is_for_all_ranks", lambda: True)
         own = machines.enter("first")

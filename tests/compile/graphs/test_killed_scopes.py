@@ -10,9 +10,9 @@ import traceback
 import pytest
 from support.compiled_graphs import bundles
 
-from opforge import inductor
 from opforge.cache.current import writable_store
 from opforge.graphs import session, store
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile

@@ -11,10 +11,10 @@ from support import child_processes
 from support.compiled_graphs import area_of, bundles, double, flat, made, tall
 
 import opforge
-from opforge import inductor
 from opforge.errors import CompiledScopeError, SettingError
+from opforge.fast_path import library
 from opforge.graphs import bundle, session, store
-from opforge.warm import library
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile

@@ -7,7 +7,7 @@ from support import child_processes, text_files
 from support.compiled_graphs import flat
 
 import opforge
-from opforge import inductor
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile

@@ -11,17 +11,16 @@ from support.compiled_graphs import bundles, facts, flat, made
 from support.remote.nodes import Nodes
 
 import opforge
-from opforge import inductor
 from opforge.graphs import bundle, remote
 from opforge.graphs.statements import COMPILED
 from opforge.remote import (
-    answers,
     blobs,
     claims,
     kept,
     maintenance,
     mirror,
     publish,
+    remembered_answers,
     remotes,
     statements,
     topics,
@@ -29,6 +28,7 @@ from opforge.remote import (
 )
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -172,7 +172,7 @@ class TestRefused:
         said = withdrawals.Withdrawal(stops, "it is wrong")
         withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"compiled:pair@{item.label}": said})
         assert self.entered() == 1  # the list was read just now
-        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         is_used = stops == withdrawals.CHOOSING
         assert self.entered() == is_used and bool(bundles(self.own)) == is_used
         expected = "was withdrawn by the key ci and is not used: it is wrong"
@@ -191,19 +191,19 @@ class TestRefused:
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         withdrawals.publish(nodes.store, lab, "lab", {f"compiled:pair@{item.label}": said})
         (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
-        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         assert self.entered() == 0 and not bundles(self.own)
         texts = warnings_of_the_cache()
         assert f"what {nodes.url} may have withdrawn is not known: reading v1/withdrawals/ci.json" in texts[0]
         assert any("was withdrawn by the key lab and is not used: it is wrong" in text for text in texts)
-        assert answers.failure(remotes.parse(nodes.url)) == ""
+        assert remembered_answers.failure(remotes.parse(nodes.url)) == ""
 
     def test_one_that_was_fetched_is_used_while_its_remote_fails(
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
     ):
         put(nodes, tmp_path, where)
         assert self.entered() == 1
-        monkeypatch.setattr(answers, "WITHDRAWN_SECONDS", -1.0)
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/missing")
         assert self.entered() == 1
         assert f"pair: what file://{tmp_path}/missing may have withdrawn is not known" in warnings_of_the_cache()[0]

@@ -10,13 +10,13 @@ from support.compiled_graphs import bundles, flat, made, tall
 from support.remote.nodes import Nodes
 
 import opforge
-from opforge import inductor
 from opforge.cache.current import writable_store
 from opforge.errors import PublishError
 from opforge.graphs import bundle, recording, store, topic
 from opforge.graphs.statements import COMPILED
 from opforge.remote import maintenance, publish, remotes
 from opforge.remote.signatures import keys
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -218,7 +218,7 @@ def test_seconds_are_those_of_each_thread_since_the_scope_began(machines):
 
 def test_an_op_may_be_loaded_while_a_bundle_is_written():
     """`loaded_ops` is read by a thread while others load."""
-    from opforge.warm import library
+    from opforge.fast_path import library
 
     class Loaded:
         __name__ = "an op"

@@ -13,12 +13,12 @@ import pytest
 from support import sample_ops, text_files
 
 import opforge
-from opforge import memory
 from opforge.builders import base
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import memory as lookup_memory
-from opforge.memory import RACY_NS
-from opforge.warm import library
+from opforge.fast_path import library
+from opforge.foundation import memory
+from opforge.foundation.memory import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""

@@ -8,9 +8,9 @@ import time
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge import memory
 from opforge.builders import base
-from opforge.memory import RACY_NS
+from opforge.foundation import memory
+from opforge.foundation.memory import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 

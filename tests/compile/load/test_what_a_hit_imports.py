@@ -8,7 +8,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.cpu.lion import CPULionBuilder
-from opforge.memory import RACY_NS
+from opforge.foundation.memory import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -21,12 +21,12 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge": "environment formats memory trust",
+    "opforge.foundation": "environment file_owners formats memory",
     "opforge.accelerator": "select",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",
-    "opforge.settings": "kinds table",
-    "opforge.warm": "library lookup machine",
+    "opforge.foundation.settings": "kinds table",
+    "opforge.fast_path": "library lookup machine",
 }
 
 
@@ -40,9 +40,10 @@ def remembered(builds_are_shared):
 
 def test_a_hit_imports_no_other_module(remembered):
     imported = set(child_processes.run_with_torch(HIT).split())
-    expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
+    expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()}
+    expected |= {"opforge", *PARTS}
     # Where files of the system may be an image's, their times being whole seconds, that is looked into.
-    assert imported - {"opforge.file_systems", "opforge.file_systems.images"} == expected
+    assert imported - {"opforge.foundation.images"} == expected
 
 
 def test_import_opforge_imports_nothing_else():
@@ -51,7 +52,7 @@ def test_import_opforge_imports_nothing_else():
 
 
 FURTHER = ["builders.declaration", "builders.declaration.by_device", "builders.jit", "builders.jit_builders"]
-FURTHER += ["errors", "lazy"]
+FURTHER += ["errors"]
 """What `opforge.load` imports besides, to make its builder."""
 LOAD = """
 import sys
@@ -72,11 +73,12 @@ def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_bu
     assert "opforge.builders.run.planned_build" in imported[0], "it is built"
     assert "opforge.builders.lookup.finder" in imported[1], "it is looked up in full, and remembered"
     others = {"select", "accelerator", "cpu", "lion"}
-    expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()} | PARTS.keys()
+    expected = {f"{package}.{name}" for package, names in PARTS.items() for name in names.split()}
+    expected |= {"opforge", *PARTS}
     expected = {name for name in expected if not others & {*name.split(".")}}
     expected |= {f"opforge.{name}" for name in FURTHER}
     if abi == "c":
-        assert imported[2] - {"opforge.file_systems", "opforge.file_systems.images"} == expected
+        assert imported[2] - {"opforge.foundation.images"} == expected
     else:
         assert imported[2] >= expected | {"opforge.builders.loader"}
         assert "opforge.builders.load_op" not in imported[2], "a spec, a look-up in full"

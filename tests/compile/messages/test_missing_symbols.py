@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from support import sample_ops
 
-from opforge import symbols
 from opforge.cli.inspect import command
 from opforge.errors import LoadError
+from opforge.foundation import symbols
 
 pytestmark = pytest.mark.skipif(shutil.which("c++filt") is None, reason="needs c++filt (apt install binutils)")
 SOURCE = """

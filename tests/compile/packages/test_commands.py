@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", r
 @pytest.fixture
 def user(tmp_path, monkeypatch):
     """Runs a command in a project's folder; returns its exit code, and its output or the document it printed."""
-    from opforge import settings
+    from opforge.foundation import settings
 
     for name, folder in (("XDG_CONFIG_HOME", "config"), ("XDG_DATA_HOME", "data"), ("OPFORGE_KERNEL_PATH", "kernels")):
         monkeypatch.setenv(name, str(tmp_path / folder))

@@ -19,7 +19,7 @@ import pytest
 from support.paths import SOURCE_TREE
 
 from opforge.packages.form import toml_file
-from opforge.packages.pack import trial
+from opforge.packages.pack import variant_checks
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
@@ -70,7 +70,7 @@ def packed(tmp_path_factory):
 def others_of(repository):
     """Returns the kernels that a kernel's tests load beside it."""
     texts = [path.read_text() for path in KERNELS[repository].glob("tests/*.py")]
-    loaded = {name for text in texts for name in trial.LOADED.findall(text)}
+    loaded = {name for text in texts for name in variant_checks.LOADED.findall(text)}
     return sorted(loaded & KERNELS.keys() - {repository})
 
 

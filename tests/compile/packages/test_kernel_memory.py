@@ -13,8 +13,8 @@ from support.kernels.projects import python_project
 from support.text_files import write
 
 import opforge
-from opforge import memory, release
 from opforge.errors import KernelIncompatibleError, KernelNotFoundError
+from opforge.foundation import memory, release
 from opforge.packages.form import version
 from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
@@ -178,7 +178,11 @@ def test_a_process_that_remembers_imports_few_modules(kernels):
     kernels()
     outputs = []
     for seconds in ("0", "1"):
-        code = f"import opforge.memory as memory\nmemory.RACY_NS = -(10**12)\n{CHILD}" if seconds == "0" else CHILD
+        code = (
+            f"import opforge.foundation.memory as memory\nmemory.RACY_NS = -(10**12)\n{CHILD}"
+            if seconds == "0"
+            else CHILD
+        )
         done = subprocess.run(
             [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
         )

@@ -18,7 +18,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.lookup.memory import LOOKUP_FIELDS
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata
-from opforge.packages.pack import git, twice
+from opforge.packages.pack import git, reproducibility
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
@@ -129,7 +129,7 @@ class TestVariant:
 class TestSameBytes:
     def test_two_packings_in_two_folders_are_the_same(self, folder, tmp_path):
         scale_project(folder)
-        assert twice.differences(reading.read(str(folder)), QUICK) == []
+        assert reproducibility.differences(reading.read(str(folder)), QUICK) == []
 
     def test_a_difference_is_named(self, folder, tmp_path):
         scale_project(folder)
@@ -142,7 +142,9 @@ class TestSameBytes:
         source.write_text(
             source.read_text() + '\nextern "C" __attribute__((visibility("default"))) int where() { return WHERE; }\n'
         )
-        assert any(path.endswith("/metadata.json") for path in twice.differences(reading.read(str(folder)), QUICK))
+        assert any(
+            path.endswith("/metadata.json") for path in reproducibility.differences(reading.read(str(folder)), QUICK)
+        )
 
     def test_the_commit_and_whether_the_tree_is_dirty_are_recorded(self, folder, tmp_path):
         python_project(folder)

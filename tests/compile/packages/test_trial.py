@@ -14,7 +14,7 @@ from support.text_files import write
 from opforge.cli import group
 from opforge.errors import PackError
 from opforge.packages.form.metadata import Metadata
-from opforge.packages.pack import device_tests, trial
+from opforge.packages.pack import device_tests, variant_checks
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
@@ -91,7 +91,7 @@ def test_if_it_was_not_requested_no_check_is_run(folder, tmp_path):
 def test_a_variant_for_a_device_that_is_not_here_is_not_run(tmp_path):
     stated = Metadata("relu", "_relu_1", 1, "MIT", "rocm", opforge={"record": {"target": "hip:gfx942"}})
     described = reading.read(python_project(tmp_path))
-    assert set(trial.run(str(tmp_path), described, stated).values()) == {"not run: no hip device is here"}
+    assert set(variant_checks.run(str(tmp_path), described, stated).values()) == {"not run: no hip device is here"}
 
 
 def test_a_process_that_ends_while_it_imports_says_how(folder, tmp_path):
@@ -153,7 +153,7 @@ def with_tests(folder, text):
 @pytest.mark.long("starts pytest for a package")
 def test_the_longest_test_is_named_if_all_take_long(folder, monkeypatch):
     with_tests(folder, "import time\n\n\ndef test_quick():\n    pass\n\n\ndef test_slow():\n    time.sleep(1)\n")
-    monkeypatch.setattr(trial, "LONG_SECONDS", 0.5)
+    monkeypatch.setattr(variant_checks, "LONG_SECONDS", 0.5)
     done = CliRunner().invoke(group, ["pack", str(folder)], catch_exceptions=False)
     said = r"^note: the package's tests took \d+ s, and 1 s of that .*test_it\.py::test_slow$"
     assert done.exit_code == 0 and re.search(said, done.output, re.MULTILINE), done.output
@@ -161,7 +161,7 @@ def test_the_longest_test_is_named_if_all_take_long(folder, monkeypatch):
 
 def test_the_test_that_does_not_end_is_named(folder, tmp_path, monkeypatch):
     with_tests(folder, "def test_slow():\n    pass\n")
-    real = trial._child
+    real = variant_checks._child
 
     def child(command, environment, place):
         if "pytest" not in command:
@@ -170,6 +170,6 @@ def test_the_test_that_does_not_end_is_named(folder, tmp_path, monkeypatch):
         device_tests.pytest_runtest_logstart("tests/test_it.py::test_slow")
         return "exit: it took longer than 1800 s"
 
-    monkeypatch.setattr(trial, "_child", child)
+    monkeypatch.setattr(variant_checks, "_child", child)
     text = outcome(folder, tmp_path / "out")
     assert "tests: failed: exit: it took longer than 1800 s, in tests/test_it.py::test_slow" in text

@@ -13,13 +13,13 @@ from support import child_processes, sample_ops
 
 import opforge
 from opforge.builders.declaration import machine
-from opforge.cache.records.fetched import Fetched
+from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import ProgramError, SignatureError
+from opforge.fast_path import library
 from opforge.graphs import topic
 from opforge.programs import form, load, origins, save
 from opforge.programs.archive import Archive
 from opforge.remote.signatures import keys, trust
-from opforge.warm import library
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -27,7 +27,7 @@ ELSEWHERE = """
 import os, sys, torch, opforge
 program = opforge.load_program(os.environ["FILE"])
 print(program.module()(torch.tensor([-1.0, 2.0])).tolist(), torch.__file__)
-from opforge.warm import library
+from opforge.fast_path import library
 ((op, _),) = library.by_entry.values()
 assert os.path.isfile(op.path), op.path
 opforge.save_program(os.environ["FILE"] + ".again.pt2", program, signed=False)
@@ -270,7 +270,7 @@ class TestRefused:
         if is_noted:
             note = area / "fetched" / record["description"] / folder.name
             note.parent.mkdir(parents=True)
-            note.write_bytes(Fetched("https://ops.example.org", "{}", (), "lab").to_bytes())
+            note.write_bytes(FetchedOffer("https://ops.example.org", "{}", (), "lab").to_bytes())
         monkeypatch.setattr(op, "__entry__", op.__entry__._replace(folder=str(folder)))
         path = str(tmp_path / "block.pt2")
         with pytest.raises(ProgramError) as caught:

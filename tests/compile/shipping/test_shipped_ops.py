@@ -11,12 +11,12 @@ import pytest
 from support import sample_ops
 from support.store.fake_store import ME
 
-from opforge import trust
 from opforge.builders.declaration.description import description_key
 from opforge.builders.load_op import find
 from opforge.cache import layer
 from opforge.cache.layout import PACKAGE_LAYER
-from opforge.warm.lookup import package_places
+from opforge.fast_path.lookup import package_places
+from opforge.foundation import file_owners
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_builders_of_other_packages_are_not_served(package, tmp_path):
 
 
 def test_a_library_may_have_the_permissions_of_its_package_but_no_wider_ones(package, tmp_path, monkeypatch):
-    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
+    monkeypatch.setattr(file_owners, "is_private_group", lambda _gid: False)
     folder = tmp_path / "site" / "mine"
     library = find(package().spec()).entry.library
     os.chmod(library, 0o775)  # as pip installs it with a umask that lets groups write

@@ -133,7 +133,7 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
     import importlib
 
     from opforge.builders.triton import TRITON_BUILDERS, TritonOpBuilder
-    from opforge.builders.triton_op.builder import KERNELS
+    from opforge.builders.triton_op_builder.builder import KERNELS
 
     chosen = {}
     for import_path in TRITON_BUILDERS.values():

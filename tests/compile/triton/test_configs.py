@@ -13,8 +13,8 @@ from support.tuned_ops import row
 
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuning_results as records
-from opforge.builders.triton_op import tuned
-from opforge.builders.triton_op.kernel import Kernel, check_kernels, kernel_texts, with_variants
+from opforge.builders.triton_op_builder import tuned
+from opforge.builders.triton_op_builder.kernel import Kernel, check_kernels, kernel_texts, with_variants
 from opforge.errors import BuilderError
 
 CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]

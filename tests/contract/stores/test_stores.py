@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from opforge.errors import StoreError
-from opforge.remote.stores.protocol import Stored
+from opforge.remote.stores.protocol import StoredObject
 
 NUMBERS = itertools.count()
 
@@ -24,7 +24,7 @@ def name():
 def test_what_was_stored_is_read(backend, name):
     backend.fill(name, b"an offer")
     stored = backend.store.get(name, 8)
-    assert isinstance(stored, Stored) and stored.data == b"an offer"
+    assert isinstance(stored, StoredObject) and stored.data == b"an offer"
     assert stored.version or backend.kind == "http.server"  # which sends no ETags
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 from support import child_processes, sample_ops, text_files
 
-from opforge.warm import library
+from opforge.fast_path import library
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
 
@@ -70,8 +70,8 @@ FORK_WHILE_LOADING = """
 import os, signal, sys, threading, time, warnings
 from support import sample_ops
 warnings.simplefilter("ignore")
-from opforge.warm import library
-from opforge.warm import library
+from opforge.fast_path import library
+from opforge.fast_path import library
 inside, go_on = threading.Event(), threading.Event()
 real = library.opened_file
 def slow(entry):

@@ -11,10 +11,10 @@ import time
 import pytest
 from support import child_processes, sample_ops
 
-from opforge import settings
 from opforge.accelerator.entry_points import entry_points
 from opforge.cache.filesystem.disk import Disk
-from opforge.cache.filesystem.files import changed_path, stamp_of
+from opforge.foundation import settings
+from opforge.foundation.files import changed_path, stamp_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(180)]
 KINDS = ["loop", "overlay", "fuse", "ext4"]
@@ -164,7 +164,7 @@ def test_the_entry_points_of_another_image_are_found(images, monkeypatch):
     assert [point.name for point in entry_points("opforge.sources")] == ["two"]
 
 
-SETTING = "from opforge import settings; print(settings.lock_timeout())"
+SETTING = "from opforge.foundation import settings; print(settings.lock_timeout())"
 
 
 def test_the_settings_file_of_another_image_is_read(images):

@@ -19,7 +19,7 @@ from support.remote.scripted import response, serve
 from opforge.builders.lookup import remotes as lookups
 from opforge.cache.maintenance import listing
 from opforge.errors import StoreError
-from opforge.remote import remotes, source, take
+from opforge.remote import entry_source, remotes, take
 from opforge.remote.signatures import trust
 from opforge.remote.stores.web.store import WebStore
 from opforge.remote.stores.web.timing import Timing
@@ -171,7 +171,7 @@ def test_every_byte_of_a_small_file_matters(nodes, builder, kind, monkeypatch, t
 
     def candidates():
         try:
-            return take.judged(store, remote, source.WantedEntry(request), True)[0]
+            return take.judged(store, remote, entry_source.WantedEntry(request), True)[0]
         except StoreError:
             return []
 

@@ -24,10 +24,10 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 from support import child_processes, sample_ops, text_files
 
-from opforge import trust
 from opforge.cache import staging
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc, verify
+from opforge.foundation import file_owners
 
 OPS = 5
 MAX_SECONDS = 90.0
@@ -189,7 +189,7 @@ class Torture:
         self.count["garbage"] = swept + len(gc.remove(layout, gc.over_limit(layout, tomorrow)))
         for parent, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {parent}/{name}" for name in names if name.endswith(".tmp")]
-        for entry in verify.verify(layout, trust.trusted_ids()):
+        for entry in verify.verify(layout, file_owners.trusted_ids()):
             self.count["entries"] += 1
             self.count["damaged entries that were not needed"] += bool(entry.problem)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.kernels.projects import python_project
 
-from opforge import settings
+from opforge.foundation import settings
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import Options, pack

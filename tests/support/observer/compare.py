@@ -11,7 +11,7 @@ from opforge.builders.toolchains.discovery import probe, programs
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import INCLUDE, VARIABLE, at, names_before, resolve
-from opforge.environment import PASSED_ENV, PLAN_ENV, is_wrappers
+from opforge.foundation.environment import PASSED_ENV, PLAN_ENV, is_wrappers
 
 from . import reasons
 from .build import ObservedBuild

@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from opforge.foundation.files import make_folder
+
 from opforge.cache.keys import key_of
 from opforge.errors import ToolchainError, ToolchainNotFoundError
-from opforge.machine_folder import make_folder
 
 from .reader import ROOT
 

@@ -13,7 +13,6 @@ from support.compilers import fake_compiler
 from support.store.fake_store import ME
 from support.store.published_op import publish_op
 
-from opforge import machine_folder
 from opforge.builders import planner, toolchains
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.load_op import find
@@ -21,6 +20,7 @@ from opforge.builders.lookup import finder
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
+from opforge.foundation import memory_writer
 
 
 class LookedUpOp:
@@ -80,7 +80,7 @@ class LookedUpOp:
 
     def memory_paths(self):
         """Returns the paths of what is remembered."""
-        return sorted(path for folder in machine_folder.folders() for path in pathlib.Path(folder).rglob("*.json"))
+        return sorted(path for folder in memory_writer.folders() for path in pathlib.Path(folder).rglob("*.json"))
 
 
 def replaced(value, steps, new):

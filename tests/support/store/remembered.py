@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from opforge import memory
+from opforge.foundation import memory
 
 FIELDS = ("paths", "links", "value")
 

@@ -11,8 +11,8 @@ import types
 import pytest
 from support.store import remembered
 
-from opforge import machine_folder, memory
 from opforge.accelerator import entry_points
+from opforge.foundation import files, memory
 
 GROUP = "opforge.accelerators"
 
@@ -32,7 +32,7 @@ def site(tmp_path, monkeypatch):
     """The only folder of sys.path. Something is remembered already, and nothing has changed in the last two seconds."""
     folder = tmp_path / "site"
     folder.mkdir()
-    machine_folder.make_folder(f"{memory.folders()[0]}/{memory.LOOKUPS}")
+    files.make_folder(f"{memory.folders()[0]}/{memory.LOOKUPS}")
     clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 2 * memory.RACY_NS)
     monkeypatch.setattr(entry_points, "time", clock)
     monkeypatch.setattr(sys, "path", [str(folder), str(tmp_path / "missing.zip")])

@@ -236,7 +236,7 @@ import sys
 from opforge import get_accelerator, use_accelerator
 from opforge.accelerator import select
 select.DRIVER_FILES = {}
-from opforge import memory
+from opforge.foundation import memory
 memory.RACY_NS = -(10**12)
 accelerator = get_accelerator()
 first = type(accelerator)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from opforge.warm import library
+from opforge.fast_path import library
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

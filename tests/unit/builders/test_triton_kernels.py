@@ -13,9 +13,9 @@ from opforge.builders.declaration.description import describe
 from opforge.builders.toolchains.triton import compiled_archs
 from opforge.builders.toolchains.triton_worker import BYTES, hidden_parameters, unsupported_feature
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
-from opforge.builders.triton_op.kernel import SCALARS, check_kernels
-from opforge.builders.triton_op.launching import TritonOp
-from opforge.builders.triton_op.rows import BACKWARD, FORWARD, size_for
+from opforge.builders.triton_op_builder.kernel import SCALARS, check_kernels
+from opforge.builders.triton_op_builder.launching import TritonOp
+from opforge.builders.triton_op_builder.rows import BACKWARD, FORWARD, size_for
 from opforge.errors import BuilderError
 
 KERNEL = Kernel("scale", "k.py", "scale", {"x": "*bf16:16", "count": "i64", "by": "fp32"}, {"BLOCK": 64})

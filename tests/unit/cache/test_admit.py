@@ -12,7 +12,7 @@ from support.store.fake_store import ME
 from opforge.cache import admit, current
 from opforge.cache.layout import Layout
 from opforge.cache.records import entry as entries
-from opforge.warm.library import BUILD, RECORD
+from opforge.fast_path.library import BUILD, RECORD
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.cli.prebuild import command
 from opforge.cli.selection import Selected
 from opforge.errors import CompileError, OpIncompatibleError
-from opforge.warm.library import Entry
+from opforge.fast_path.library import Entry
 
 
 class FakeBuilder:

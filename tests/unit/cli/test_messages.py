@@ -14,7 +14,7 @@ from support import child_processes
 from support.bench import bench_runs
 
 from opforge.cli import COMMANDS, group
-from opforge.settings import useless
+from opforge.foundation.settings import misspelt
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +93,11 @@ def test_a_file_in_a_layers_place_is_named_as_one(tmp_path, monkeypatch):
 
 
 def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, caplog):
-    monkeypatch.setattr(useless, "_warned", set())
+    monkeypatch.setattr(misspelt, "_warned", set())
     monkeypatch.setenv("OPFORGE_PREBUILD", "require")
     monkeypatch.setenv("OPFORGE_BENCH_LONG", "1")  # another program's
-    useless.warn_of_useless_settings()
-    useless.warn_of_useless_settings()
+    misspelt.warn_of_useless_settings()
+    misspelt.warn_of_useless_settings()
     assert caplog.messages == [
         "OPFORGE_PREBUILD is not a variable of opforge's, and is ignored. Did you mean OPFORGE_PREBUILT?"
     ]

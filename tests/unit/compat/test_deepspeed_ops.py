@@ -10,7 +10,6 @@ import types
 import pytest
 import torch
 
-from opforge import settings
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.entry_points import EntryPoint
 from opforge.accelerator.interface import external_builders
@@ -21,6 +20,7 @@ from opforge.compat import deepspeed
 from opforge.compat.deepspeed.accelerator import make_adapter
 from opforge.compat.deepspeed.builders import DROP_IN, replacement_builders
 from opforge.errors import BuilderError, DeepSpeedError, SettingError
+from opforge.foundation import settings
 
 
 def test_the_host_offers_the_drop_in_builders():

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from support import child_processes
 from support.jits import pages
 
-from opforge.builders.waiting.no_builds import no_builds
+from opforge.builders.no_builds import no_builds
 from opforge.cache import current
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cli import group

@@ -8,8 +8,8 @@ from torch_abi_audit.inspect import inspect_extension
 
 from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.inspection import shims
+from opforge.foundation.versions import version_of
 from opforge.packages.audit import environment
-from opforge.versions import version_of
 
 
 def test_each_library_is_judged_as_torch_abi_audit_judges_it(tmp_path: Path) -> None:

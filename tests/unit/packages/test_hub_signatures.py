@@ -11,8 +11,8 @@ from support.kernels.projects import python_project
 from support.text_files import write
 
 import opforge
-from opforge import settings
 from opforge.errors import ExtraNotInstalledError, KernelIncompatibleError, KernelLockError, TrustFileError
+from opforge.foundation import settings
 from opforge.packages.form import digests
 from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel as loading

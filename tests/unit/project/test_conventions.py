@@ -112,8 +112,8 @@ def test_a_number_of_a_format_is_recognized(code):
 def test_every_number_of_a_format_stands_in_one_file():
     product = [path for path in code_files() if path.endswith(".py") and path.split("/")[0] in (*FOLDERS[:7], "src")]
     elsewhere = [path for path in product if NUMBER_OF_A_FORMAT.search(read(path))]
-    assert elsewhere == [], "declare it in opforge/formats.py"
-    assert "src/opforge/formats.py" in product
+    assert elsewhere == [], "declare it in opforge/foundation/formats.py"
+    assert "src/opforge/foundation/formats.py" in product
 
 
 def texts_that_say_none(code):

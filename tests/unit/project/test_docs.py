@@ -20,7 +20,7 @@ import pytest
 
 from opforge import errors
 from opforge.cli import group
-from opforge.settings import TABLE
+from opforge.foundation.settings import TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(

@@ -12,18 +12,18 @@ import pytest
 from support.paths import CHECKOUT
 
 import opforge
-from opforge import upper_parts
+from opforge.foundation import upper_parts
 from opforge.remote.kind_table import KINDS
 
 PACKAGE = os.path.dirname(os.path.abspath(opforge.__file__))
-TABLES = ("opforge.upper_parts", "opforge.remote.kind_table")
+TABLES = ("opforge.foundation.upper_parts", "opforge.remote.kind_table")
 """Where parts above are registered."""
 ABOVE = {
     "opforge.accelerator": ("opforge.builders",),  # an accelerator names the package of its builders, and no more
     "opforge.accelerator.entry_points": ("opforge.jits",),  # the name of a group of entry points
     "opforge.builders.cpu.": ("opforge.ops.",),  # a declaration names the Python functions and cases of its op
     "opforge.builders.triton.": ("opforge.ops.",),
-    "opforge.warm.lookup": ("opforge.builders.declaration.kernel_roots",),  # compared with a class's module
+    "opforge.fast_path.lookup": ("opforge.builders.declaration.kernel_roots",),  # compared with a class's module
 }
 """Module or package -> what above it it may name besides, with why."""
 NAMED = re.compile(r"opforge(\.[a-z_]+)+(:\w+)?")
@@ -79,7 +79,7 @@ def test_no_module_names_a_part_above_it_but_in_a_table():
             and above > own
             and not text.startswith(tuple(allowed) or "-")
         ]
-    assert found == [], "register it in src/opforge/upper_parts.py, and ask for it there"
+    assert found == [], "register it in src/opforge/foundation/upper_parts.py, and ask for it there"
 
 
 @pytest.mark.parametrize("path", [*upper_parts.UPPER.values(), *(entry.path for entry in KINDS.values())])

@@ -14,7 +14,7 @@ from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.errors import StoreError
-from opforge.remote import answers, background, remotes
+from opforge.remote import background, remembered_answers, remotes
 from opforge.remote.stores import open_store
 
 
@@ -29,21 +29,21 @@ def every_error():
 @pytest.mark.parametrize("error", every_error(), ids=lambda error: type(error).__name__)
 def test_an_error_of_this_machine_is_no_remotes(nodes, error):
     remote = remotes.parse(nodes.url)
-    assert not answers.note_failure(remote, error)
-    assert not answers.failure(remote)
+    assert not remembered_answers.note_failure(remote, error)
+    assert not remembered_answers.failure(remote)
 
 
 def test_what_a_store_answers_is_its_own(nodes):
     remote = remotes.parse(nodes.url)
-    assert answers.note_failure(remote, StoreError(nodes.url, "reading x", "it is cut short", "Remove it"))
-    assert "left alone for a minute: reading x failed: it is cut short" in answers.failure(remote)
+    assert remembered_answers.note_failure(remote, StoreError(nodes.url, "reading x", "it is cut short", "Remove it"))
+    assert "left alone for a minute: reading x failed: it is cut short" in remembered_answers.failure(remote)
 
 
 @pytest.mark.parametrize("url", ["https://cache.example/ops?tokn_env=X", "ftp://cache.example/ops", "s3://"])
 def test_a_url_that_cannot_be_opened_is_a_mistake_in_the_settings(nodes, url):
     with pytest.raises(StoreError) as caught:
         open_store(url)
-    assert not answers.note_failure(remotes.Remote(url), caught.value)
+    assert not remembered_answers.note_failure(remotes.Remote(url), caught.value)
 
 
 def test_a_missing_signing_key_is_not_the_remotes_failure(nodes, plain_entry, caplog):
@@ -55,7 +55,7 @@ def test_a_missing_signing_key_is_not_the_remotes_failure(nodes, plain_entry, ca
         background.wait(30)
     (message,) = caplog.messages
     assert message.startswith(f"plain: it was not published to {nodes.url}: Nothing says what signs")
-    assert not answers.failure(remote)
+    assert not remembered_answers.failure(remote)
 
 
 def test_ops_are_fetched_as_soon_as_the_trust_file_is_corrected(nodes, builder, entry, monkeypatch):

@@ -151,7 +151,7 @@ def test_of_two_lists_of_a_key_neither_hides_what_the_other_withdraws(nodes, tar
     signer, name = trust.read().keys[0], withdrawals.name_of("ci")
     content = other.get(name, withdrawals.MAX_BYTES).data
     noted = types.SimpleNamespace(listed=withdrawals.verified(content, signer), content=content)
-    monkeypatch.setattr(cache_mirror.answers, "withdrawn", lambda *_: noted)
+    monkeypatch.setattr(cache_mirror.remembered_answers, "withdrawn", lambda *_: noted)
     with pytest.raises(ValueError, match="says other things than another remote's"):
         cache_mirror._put_lists(target, "there", [signer])
     assert entries_of(withdrawals.Unverified(target).of("ci")) == [OTHER]

@@ -9,7 +9,7 @@ from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.errors import PublishError, StoreError
-from opforge.remote import answers, clocks, maintenance, source, withdrawals
+from opforge.remote import clocks, entry_source, maintenance, remembered_answers, withdrawals
 from opforge.remote.signatures import keys
 from opforge.remote.withdrawals import Unverified
 
@@ -103,18 +103,18 @@ class TestTheWayBack:
             nodes.push(plain_entry)
         assert nodes.fetch(builder)[0] is None
         withdraw(nodes.store, restore=True, renew_after=0.0)
-        later = time.time() + answers.WITHDRAWN_SECONDS + 1
+        later = time.time() + remembered_answers.WITHDRAWN_SECONDS + 1
         monkeypatch.setattr(time, "time", lambda: later + 700)
         assert nodes.fetch(builder)[0].key == plain_entry.key
         path.write_bytes(wrong)
-        monkeypatch.setattr(time, "time", lambda: later + 2 * answers.WITHDRAWN_SECONDS)
+        monkeypatch.setattr(time, "time", lambda: later + 2 * remembered_answers.WITHDRAWN_SECONDS)
         nodes.enter("node")
         from opforge.builders.lookup import remotes as lookups
         from opforge.cache import current
         from opforge.remote import remotes, take
 
         request = lookups.request_for(builder.spec(), current.current_store())
-        usable, rejected = take.judged(nodes.store, remotes.parse(nodes.url), source.WantedEntry(request), True)
+        usable, rejected = take.judged(nodes.store, remotes.parse(nodes.url), entry_source.WantedEntry(request), True)
         assert not usable and "was seen before" in reasons(rejected)
 
     def test_a_withdrawal_from_the_future_can_be_taken_back(self, nodes, plain_entry, ahead):

@@ -15,11 +15,11 @@ from opforge.builders.lookup import finder, remotes
 from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
-from opforge.cache.records import fetched, pins
+from opforge.cache.records import fetched_offer, pins
 from opforge.cache.records.entry import with_record_key
 from opforge.remote import take, topics
+from opforge.remote.entry_source import RemoteEntries
 from opforge.remote.op_statements import OP
-from opforge.remote.source import Remotes
 
 
 def test_an_entry_is_fetched_and_found_again(nodes, builder, entry, monkeypatch):
@@ -151,7 +151,7 @@ class TestTheStoreKnowsIt:
     def test_what_was_built_here_stays_if_it_is_fetched_too(self, nodes, builder, built_entry):
         nodes.enter("builder")
         request = remotes.request_for(builder.spec(), current.current_store())
-        assert Remotes(is_fresh=True).fetch(request)[0]
+        assert RemoteEntries(is_fresh=True).fetch(request)[0]
         assert Layout(str(nodes.folder / "builder")).entry(built_entry.key) == built_entry.folder
         assert built_entry.build()["inputs"]
 
@@ -164,4 +164,4 @@ class TestTheStoreKnowsIt:
                 file.write(content)
             os.utime(path, (1, 1))
             assert nodes.fetch(builder)[0].key == entry.key
-        assert fetched.read(path).signer == "ci"
+        assert fetched_offer.read(path).signer == "ci"

@@ -12,13 +12,13 @@ from support.remote import op_offers
 from support.remote.nodes import reasons
 
 import opforge
-from opforge import memory
 from opforge.builders import load_op
 from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError, ToolchainNotFoundError
-from opforge.remote import answers, take, topics
+from opforge.foundation import memory
+from opforge.remote import remembered_answers, take, topics
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Signed
@@ -32,8 +32,8 @@ def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, mo
     match, rejected = nodes.fetch(builder)
     assert match is None
     assert "it is asked again after 10 minutes, or by opforge fetch" in reasons(rejected)
-    later = answers.time.time() + 601
-    monkeypatch.setattr(answers.time, "time", lambda: later)
+    later = remembered_answers.time.time() + 601
+    monkeypatch.setattr(remembered_answers.time, "time", lambda: later)
     assert nodes.fetch(builder)[0].key == entry.key
 
 

@@ -11,7 +11,7 @@ from support.remote.nodes import reasons
 from opforge.builders import batch
 from opforge.builders.declaration import machine
 from opforge.builders.lookup import fit, remotes
-from opforge.remote.source import Remotes
+from opforge.remote.entry_source import RemoteEntries
 
 OTHER = "cpu:x86-64-v4"
 
@@ -48,7 +48,7 @@ def test_an_entry_for_a_lower_level_is_not_enough_if_a_level_is_requested(nodes,
     monkeypatch.setattr(machine, "cpu_level", lambda: "x86-64-v2")
     store = nodes.enter("node")
     request = remotes.request_for(sample_ops.plain_op(tmp_path / "op")(OTHER).spec(), store, exact=True)
-    is_new, rejected = Remotes(is_fresh=True).fetch(request)
+    is_new, rejected = RemoteEntries(is_fresh=True).fetch(request)
     assert not is_new
     assert "it is built for cpu:x86-64, not for cpu:x86-64-v4" in reasons(rejected)
 

@@ -165,7 +165,7 @@ class Histories(RuleBasedStateMachine):
         """Names a release by another version, in a state of the mirror alone, as whoever can write there may."""
         listed = json.loads((self.states[choice % len(self.states)].folder / INDEX).read_bytes())["statements"]
         digest = sorted(listed.values(), key=str)[choice % len(listed)]["digest"]
-        releases = {Version(label): topics.Listed(digest)}
+        releases = {Version(label): topics.ListedStatement(digest)}
         path = self.mirror_path / INDEX
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(index.Index(NAME, sequence, releases).listing().data())

@@ -15,11 +15,11 @@ from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
 from opforge.builders.lookup.tuning_results import MAX_SIZE, NEAREST
 from opforge.cache import current
+from opforge.fast_path import library
 from opforge.remote import publish, remotes, statements, topics
 from opforge.remote.signatures import keys, signing
 from opforge.remote.statements import Statement
 from opforge.remote.tuned_statements import TUNED
-from opforge.warm import library
 
 pytestmark = pytest.mark.compile
 HUGE = 10**400

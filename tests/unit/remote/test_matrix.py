@@ -10,7 +10,7 @@ from support.remote.artifacts import ARTIFACTS, NEWER, OLDER, run
 
 from opforge.cli.completion import names as completion
 from opforge.cli.kinds import PLAIN
-from opforge.remote import answers, maintenance, mirror, remotes, topics
+from opforge.remote import maintenance, mirror, remembered_answers, remotes, topics
 from opforge.remote.kind_table import KINDS
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
@@ -86,7 +86,7 @@ def test_the_trust_file_is_damaged(artifact, nodes, caplog, monkeypatch):
         assert artifact.use() == NEWER
         artifact.enter("other")
         assert artifact.use() == ""
-    assert not answers.failure(artifact.remote)
+    assert not remembered_answers.failure(artifact.remote)
     nodes.trust_file().write_bytes(content)
     assert artifact.use() == NEWER, "as soon as it is corrected"
 
@@ -109,7 +109,7 @@ def test_withdrawn_from_use(artifact, nodes, monkeypatch, caplog):
     assert artifact.use() == NEWER
     name = title.partition(":")[2] if artifact.kind in ("op", "package") else title
     run("withdraw", nodes.url, name, "--reason", "wrong", "--stop-loading", "--key", "ci")
-    later = time.time() + answers.WITHDRAWN_SECONDS + 60
+    later = time.time() + remembered_answers.WITHDRAWN_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: later)
     artifact.ask()
     offline(monkeypatch)
@@ -125,7 +125,7 @@ def test_a_damaged_list_of_one_key_stops_no_other(artifact, nodes):
     path.write_bytes(b"{}")
     artifact.enter("node")
     assert artifact.use() == OLDER
-    assert answers.failure(remotes.parse(nodes.url)) == ""
+    assert remembered_answers.failure(remotes.parse(nodes.url)) == ""
 
 
 @kinds(but=["tuned", "package"])  # the one has no blob; of the other the newest that can be had is no older one
@@ -140,7 +140,7 @@ def test_the_newest_blob_is_lost(artifact, nodes, caplog):
         caplog.clear()
         assert artifact.use() == OLDER
     assert len([text for text in caplog.messages if newest.name in text]) <= 1, "of ops any is tried first"
-    assert not answers.failure(artifact.remote)
+    assert not remembered_answers.failure(artifact.remote)
 
 
 @kinds(but=["tuned", "compiled"])  # a package installs nothing of it
@@ -148,7 +148,7 @@ def test_all_blobs_are_lost(artifact, nodes):
     for blob in list(nodes.store.list("v1/blobs/")):
         nodes.store.delete(blob.name)
     assert artifact.use() == ""
-    assert not answers.failure(artifact.remote)
+    assert not remembered_answers.failure(artifact.remote)
 
 
 @kinds(but=["package"])  # it is published from its folder alone

@@ -13,10 +13,10 @@ from support import sample_ops
 from support.remote import op_offers
 from support.remote.nodes import reasons
 
-from opforge import memory
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
+from opforge.foundation import memory
 from opforge.remote import topics
 from opforge.remote.op_statements import OP
 

@@ -14,13 +14,13 @@ from support.remote import nodes, op_offers
 import opforge
 from opforge.cache.keys import canonical
 from opforge.cache.records.entry import with_record_key
+from opforge.foundation.versions import version_of
 from opforge.remote import op_statements, statements, topics
 from opforge.remote.blobs import Blob, Tree
 from opforge.remote.offers import Offer
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import signing
 from opforge.remote.statements import Signed, Statement, UnreadableStatement
-from opforge.versions import version_of
 
 DESCRIPTION = "d" * 32
 RECORD = with_record_key(
@@ -287,7 +287,7 @@ def test_the_blobs_of_a_statement_that_cannot_be_read_are_not_none(damage):
     [("0.1.0rc1", "0.1.0", True), ("0.2.0rc1", "0.2.0", True), ("0.1.0rc1", "0.1.1", False), ("0.1.9", "0.2.0", False)],
 )
 def test_a_candidate_for_release_reads_what_needs_its_release(monkeypatch, here, needed, is_read):
-    monkeypatch.setattr("opforge.release.VERSION", here)
+    monkeypatch.setattr("opforge.foundation.release.VERSION", here)
     data = STATEMENT._replace(opforge=needed).data()
     if is_read:
         assert statements.parse_as(data, STATEMENT.kind).opforge == needed

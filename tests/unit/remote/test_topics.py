@@ -15,7 +15,7 @@ from opforge.remote import statements, topics
 from opforge.remote.signatures import signing
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
-from opforge.remote.topics import Listed, Listing
+from opforge.remote.topics import ListedStatement, Listing
 
 SIGNATURE = signing.Named("ci", b"s" * 64)
 texts = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60).map(lambda text: text.encode())
@@ -93,7 +93,7 @@ def test_too_many_signatures_are_refused():
         topics.read_frame(b'{"format":1,"items":[\n' + line + b"]}\n")
 
 
-LISTING = Listing("package", "acme/relu", 7, {"2.3": Listed("a" * 64), "2": Listed("b" * 64)})
+LISTING = Listing("package", "acme/relu", 7, {"2.3": ListedStatement("a" * 64), "2": ListedStatement("b" * 64)})
 
 
 def test_a_listing_reads_back():
@@ -195,12 +195,12 @@ def test_pauses_between_attempts_grow_and_are_bounded(monkeypatch):
 
 def test_a_listing_is_edited_and_its_sequence_rises(store):
     def add(label):
-        return lambda listing: listing._replace(statements={**listing.statements, label: Listed("a" * 64)})
+        return lambda listing: listing._replace(statements={**listing.statements, label: ListedStatement("a" * 64)})
 
     assert topics.edit_listing(store, "note", "x", add("1")).sequence == 1
     assert topics.edit_listing(store, "note", "x", add("2")) == topics.read_named(store, "note", "x")
     assert topics.read_named(store, "note", "x") == Listing(
-        "note", "x", 2, {"1": Listed("a" * 64), "2": Listed("a" * 64)}
+        "note", "x", 2, {"1": ListedStatement("a" * 64), "2": ListedStatement("a" * 64)}
     )
     assert topics.edit_listing(store, "note", "x", lambda _listing: None) is None
     store.put_if_absent("v1/topics/note/y.json", b"garbage")

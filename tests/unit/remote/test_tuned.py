@@ -22,7 +22,7 @@ from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.cli.removing import gc_command, rm_command
-from opforge.remote import answers, kept, maintenance, mirror, remotes, take, tuned_source
+from opforge.remote import kept, maintenance, mirror, remembered_answers, remotes, take, tuned_source
 from opforge.remote.kinds import of
 from opforge.remote.publish import push
 from opforge.remote.signatures import keys
@@ -105,7 +105,7 @@ def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypa
     tuned_ops.wait_until_remembered()
     assert block(op_class) == 256  # it is remembered from now on
     asked = []
-    monkeypatch.setattr(take.Remotes, "_take", lambda _self, remote, _wanted: asked.append(remote) or (0, ()))
+    monkeypatch.setattr(take.ConfiguredRemotes, "_take", lambda _self, remote, _wanted: asked.append(remote) or (0, ()))
     assert op_class().load().block(FLOAT32, 1000) == 256
     now = time.time() + tuned.ABSENT_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: now)
@@ -188,7 +188,7 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     assert block(op_class) == 512
     stop_loading(nodes, published)
     assert block(op_class) == 512  # nothing was asked yet
-    later = time.time() + answers.WITHDRAWN_SECONDS + 60
+    later = time.time() + remembered_answers.WITHDRAWN_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: later)
     what = tuned.wanted(published.name, op_class().load().__entry__)
     path = what.path(current.current_store().layout.root, ".fetched")

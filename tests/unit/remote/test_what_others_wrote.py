@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opforge.graphs import topic
-from opforge.remote.accepted import MAX_REASONS, counted
+from opforge.remote.judging import MAX_REASONS, counted
 
 
 def test_255_statements_with_one_fault_are_one_reason():

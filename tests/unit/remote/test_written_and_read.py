@@ -11,7 +11,7 @@ from opforge.errors import OpforgeError
 from opforge.remote import statements, topics, withdrawals
 from opforge.remote.signatures import signing, trust
 from opforge.remote.statements import Signed, Statement
-from opforge.remote.topics import Listed, Listing
+from opforge.remote.topics import ListedStatement, Listing
 from opforge.remote.withdrawals import LOADING, Withdrawal, Withdrawals
 
 ODD = ["", "a" * 500, "a\nb", "\x00", "\ud800", "op:x", '"],"signatures":[']
@@ -55,7 +55,7 @@ def test_topics_that_hold_statements(kind, topic, fact, count, trailing):
 @few
 @given(kind=TEXT, topic=TEXT, label=TEXT, digest=TEXT, sequence=NUMBER)
 def test_topics_that_name_statements(kind, topic, label, digest, sequence):
-    listing = Listing(kind, topic, sequence, {label: Listed(digest)})
+    listing = Listing(kind, topic, sequence, {label: ListedStatement(digest)})
     check(lambda: (listing.data(), listing), topics.any_listing)
 
 

@@ -9,8 +9,8 @@ import torch
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import tuning_results as records
-from opforge.builders.triton_op import tuned as kernels_tuned
-from opforge.builders.triton_op.kernel import Kernel
+from opforge.builders.triton_op_builder import tuned as kernels_tuned
+from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.errors import TuningError
 from opforge.ops.cases import Case
 from opforge.tuning import run, subjects

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from opforge.builders.triton import Kernel, configs_of
-from opforge.builders.triton_op.kernel import check_kernels
+from opforge.builders.triton_op_builder.kernel import check_kernels
 from opforge.errors import BuilderError, TuningError
 
 # As vLLM's tables of fused mixture-of-experts kernels are.

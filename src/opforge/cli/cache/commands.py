@@ -42,7 +42,7 @@ def path_command(as_json: bool) -> None:
     Example:
       opforge cache path
     """
-    from opforge import settings
+    from opforge.foundation import settings
 
     path = settings.cache_dir()
     rows = {"path": path, "chosen": settings.cache_dir.is_set(), "layers": settings.cache_layers()}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opforge.cache.maintenance.explain import Difference, Nearest
     from opforge.cache.maintenance.listing import StoredEntry
     from opforge.cache.store import Rejected
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 
 @click.command("explain", cls=Guarded)

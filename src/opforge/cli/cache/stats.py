@@ -49,10 +49,10 @@ def command(zero: bool, as_json: bool) -> None:
       opforge cache stats
       opforge cache stats -v
     """
-    from opforge import settings
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import counts, listing
     from opforge.cache.records import size_log
+    from opforge.foundation import settings
 
     layout = own_store().layout
     if zero and not counts.zero(layout.root):

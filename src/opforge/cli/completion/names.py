@@ -114,7 +114,7 @@ def _offered() -> list[tuple[str, str]]:
 @_if_usable
 def _layers() -> list[str]:
     """Returns the layers that are named."""
-    from opforge import settings
+    from opforge.foundation import settings
 
     return [*settings.cache_layers()]
 
@@ -138,7 +138,7 @@ def _entries() -> list[tuple[str, str, str]]:
     from opforge.cache.current import own_store
     from opforge.cache.maintenance.listing import subfolders
     from opforge.cache.maintenance.summaries import Summaries
-    from opforge.warm.library import RECORD
+    from opforge.fast_path.library import RECORD
 
     layout = own_store().layout
     summaries, entries = Summaries(layout), []

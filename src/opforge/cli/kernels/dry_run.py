@@ -55,8 +55,8 @@ def show(kernels: Sequence[str], machine: str | None, urls: Sequence[str], offli
 
 
 def _environment(path: str) -> Environment:
-    from opforge.cache.filesystem.files import read_file
     from opforge.cache.schema import Fields
+    from opforge.foundation.files import read_file
     from opforge.packages.choose import environment
 
     expected = "a file of opforge report --machine"

@@ -102,7 +102,7 @@ def command(
 
 def _compare(described: Project, options: Options, report: Callable[[str], None], as_json: bool) -> int:
     """Packs twice and prints what differs. Returns the exit code."""
-    from opforge.packages.pack.twice import differences
+    from opforge.packages.pack.reproducibility import differences
 
     different = differences(described, options, report)
     if as_json:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.builders.declaration.build_plan import BuildPlan
     from opforge.builders.run.timeline import Timeline
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
 
 
 class BuildOptions(NamedTuple):

@@ -21,8 +21,8 @@ from .stores import parsed
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.remote.source import Remotes
-    from opforge.warm.library import Entry
+    from opforge.fast_path.library import Entry
+    from opforge.remote.entry_source import RemoteEntries
 
 
 class Outcome(NamedTuple):
@@ -64,12 +64,12 @@ def command(
       opforge fetch --remote https://cache.example/ops my_package.ops:ReluBuilder
     """
     from opforge.remote import remotes
-    from opforge.remote.source import Remotes
+    from opforge.remote.entry_source import RemoteEntries
 
     named = [parsed(url, "--remote") for url in urls] or remotes.configured()
     if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
-    source, outcomes, requested = Remotes(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)
+    source, outcomes, requested = RemoteEntries(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)
     for selected in select(kinds.by_kind(ops, "fetch")["op"], requested):
         outcomes.append(fetched(selected, source, debug, sanitize, is_requested=bool(requested)))
         if not as_json:
@@ -79,7 +79,7 @@ def command(
     sys.exit(FAILED if any(outcome.state in ("missing", "failed") for outcome in outcomes) else OK)
 
 
-def fetched(op: Selected, source: Remotes, debug: bool, sanitize: str, is_requested: bool = False) -> Outcome:
+def fetched(op: Selected, source: RemoteEntries, debug: bool, sanitize: str, is_requested: bool = False) -> Outcome:
     """Returns the outcome for one op: its entry is here already, or was fetched, or why not.
 
     With `is_requested` a CPU level was requested: an entry for a lower one is not enough.

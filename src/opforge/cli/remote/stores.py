@@ -37,7 +37,7 @@ def parsed(url: str, name: str = "URL") -> Remote:
 
 def opened(url: str, name: str = "URL") -> tuple[Remote, ObjectStore]:
     """Returns the remote of a URL with its store. Raises click.UsageError, StoreError."""
-    from opforge import settings
+    from opforge.foundation import settings
     from opforge.remote.stores import open_store
 
     remote = parsed(url, name)

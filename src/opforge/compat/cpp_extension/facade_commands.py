@@ -14,7 +14,7 @@ from opforge.builders.facade.flags import OLDEST_PYTHON
 from opforge.builders.wheel_tag import wheel_tag
 from opforge.cache.current import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError, OpforgeError
-from opforge.warm.library import OLDEST_TORCH
+from opforge.fast_path.library import OLDEST_TORCH
 
 from .extension_builder import facade_builder_for, facade_problem
 from .setup_command import copy_library

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge import tracebacks
 from opforge.builders import jit, jit_builders, python_module
 from opforge.builders.declaration import abi
 from opforge.cache.current import NotKept, only_if_kept
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
-from opforge.warm.library import LoadedOp
+from opforge.fast_path.library import LoadedOp
+from opforge.foundation import tracebacks
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from opforge import settings
 from opforge.accelerator.select import get_accelerator
 from opforge.compat.rebinding import Replacement, rebind, restore
 from opforge.errors import DeepSpeedError
+from opforge.foundation import settings
 
 from .accelerator import deepspeed_accelerator, make_adapter
 from .builders import DROP_IN, check_names, replacement_builders

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from opforge.accelerator import Accelerator
-from opforge.lazy import cached_property
+from opforge.foundation.lazy import cached_property
 from opforge.testing.contract import Contract, skip
 
 

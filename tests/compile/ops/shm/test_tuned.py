@@ -8,9 +8,9 @@ import torch.distributed as dist
 from support.processes import ranks
 
 from opforge.builders.cpu.share_mem_comm import ShareMemCommBuilder
+from opforge.fast_path import library
 from opforge.ops import shm
 from opforge.ops.optimizers.cpu_optimizer import load_op
-from opforge.warm import library
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 ANY_DTYPE, COUNT = -1, 1 << 19

@@ -11,10 +11,12 @@ import pytest
 
 import opforge
 from opforge.accelerator.host import cpuid, cpuinfo
-from opforge.warm import machine
+from opforge.fast_path import machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-PRINT_LEVEL = "import sys; sys.path.insert(0, sys.argv[1]); from opforge.warm import machine; print(machine.level())"
+PRINT_LEVEL = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from opforge.fast_path import machine; print(machine.level())"
+)
 pytestmark = pytest.mark.skipif(machine.level() is None, reason="the C library has no record of x86 features")
 
 

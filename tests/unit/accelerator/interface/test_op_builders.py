@@ -261,7 +261,7 @@ def test_every_builder_of_deepspeed_is_offered_or_has_what_serves_it():
 
 
 def test_an_op_that_is_loaded_is_not_called_ready_to_build(package, monkeypatch):
-    monkeypatch.setattr("opforge.warm.library.loaded_ops", lambda: {"key": "quick"})
+    monkeypatch.setattr("opforge.fast_path.library.loaded_ops", lambda: {"key": "quick"})
     with pytest.raises(OpNotFoundError) as raised:
         FakeOps().load_op("QuikBuilder")
     assert "\n  - QuickBuilder: loaded\n" in f"{raised.value}\n"

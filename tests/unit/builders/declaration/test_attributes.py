@@ -12,7 +12,7 @@ import opforge
 from opforge.builders.declaration import op_spec
 from opforge.compat import attributes
 from opforge.errors import BuilderError, OpIncompatibleError, SourceNotFoundError
-from opforge.warm import lookup
+from opforge.fast_path import lookup
 
 
 def declare(folder, **members):

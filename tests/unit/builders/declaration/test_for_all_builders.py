@@ -14,7 +14,7 @@ from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.declaration.op_spec import resolve
 from opforge.errors import BuilderError, SourceNotFoundError
-from opforge.warm import lookup
+from opforge.fast_path import lookup
 
 OP = """
 from opforge import OpBuilder

@@ -9,7 +9,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.declaration import machine
-from opforge.warm import machine as warm_machine
+from opforge.fast_path import machine as warm_machine
 
 
 def test_the_folder_of_pythons_headers_is_the_one_that_sysconfig_names(tmp_path, monkeypatch):
@@ -27,7 +27,7 @@ def test_the_folder_of_pythons_headers_is_the_one_that_sysconfig_names(tmp_path,
 LIBSTDCXX = """
 import re, torch
 from opforge.builders.declaration import machine
-from opforge.warm import machine as warm_machine
+from opforge.fast_path import machine as warm_machine
 maps = open("/proc/self/maps").read()
 mapped = re.search(r"libstdc\\+\\+\\.so\\.6\\.0\\.(\\d+)", maps)
 here = machine.this_machine()

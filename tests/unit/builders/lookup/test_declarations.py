@@ -16,8 +16,8 @@ from opforge.builders.declaration import attributes
 from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.lookup import memory
 from opforge.cache.current import current_store
-from opforge.lazy import cached_property
-from opforge.warm import lookup, machine
+from opforge.fast_path import lookup, machine
+from opforge.foundation.lazy import cached_property
 
 VALUES = {"debug": True, "sanitize": "address", "signatures": {"value": (None, [])}}
 VALUES |= {"kernel_roots": [KernelRoot("mine", "/tmp")]}

@@ -9,7 +9,6 @@ from support import fake_disk, sample_ops, text_files
 from support.compilers import fake_compiler
 from support.store import remembered
 
-from opforge import machine_folder
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.load_op import find
 from opforge.builders.lookup import memory
@@ -17,6 +16,7 @@ from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
+from opforge.foundation import memory_writer
 
 
 def test_a_second_look_up_makes_no_plan_and_runs_no_compiler(op, monkeypatch):
@@ -107,7 +107,7 @@ def test_a_memory_in_a_folder_that_others_can_write_is_not_used(op):
 
 
 def test_the_memory_is_bounded(op, monkeypatch):
-    monkeypatch.setattr(machine_folder, "MAX_LOOKUPS", 4)
+    monkeypatch.setattr(memory_writer, "MAX_LOOKUPS", 4)
     for number in range(12):
         monkeypatch.setenv("LANG", str(number))
         op.find()

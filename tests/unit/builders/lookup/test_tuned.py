@@ -14,7 +14,7 @@ from opforge.builders.declaration.tunable import candidates
 from opforge.builders.lookup import tuned
 from opforge.cache.current import own_store
 from opforge.errors import BuilderError
-from opforge.warm import library
+from opforge.fast_path import library
 
 pytestmark = pytest.mark.compile
 

@@ -8,11 +8,11 @@ import pytest
 from support import sample_ops, text_files
 from support.compilers.fake_compiler import PASSED_ENV, plan_of, toolchain
 
-from opforge import environment
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.description import describe
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.errors import SourceNotFoundError
+from opforge.foundation import environment
 
 
 def test_the_list_of_variables_that_compilers_read_is_complete():

@@ -9,10 +9,9 @@ import types
 import pytest
 from support import text_files
 
-from opforge import memory
 from opforge.cache.filesystem.disk import Disk
-from opforge.file_systems import images
-from opforge.memory import ABSENT
+from opforge.foundation import images, memory
+from opforge.foundation.memory import ABSENT
 
 
 def test_the_real_disk_behaves_as_the_fake_one(tmp_path):

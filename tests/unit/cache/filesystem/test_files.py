@@ -9,14 +9,13 @@ import time
 
 import pytest
 
-from opforge import machine_folder
-from opforge.cache.filesystem import files
+from opforge.foundation import files
 
 
 def test_a_file_is_written_whole_and_private_and_nothing_else_is_left(tmp_path):
     path = str(tmp_path / "a")
-    machine_folder.write_file(path, b"one")
-    machine_folder.write_file(path, b"two")
+    files.write_file(path, b"one")
+    files.write_file(path, b"two")
     assert (tmp_path / "a").read_bytes() == b"two"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert os.listdir(tmp_path) == ["a"]
@@ -24,14 +23,14 @@ def test_a_file_is_written_whole_and_private_and_nothing_else_is_left(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = str(tmp_path / "a")
-    machine_folder.write_file(path, b"one")
+    files.write_file(path, b"one")
 
     def fail(*_arguments):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space"):
-        machine_folder.write_file(path, b"two")
+        files.write_file(path, b"two")
     assert (tmp_path / "a").read_bytes() == b"one"
     assert os.listdir(tmp_path) == ["a"]
 
@@ -39,9 +38,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 def test_many_writers_of_one_file_leave_one_whole_file(tmp_path):
     path = str(tmp_path / "a")
     contents = [bytes([number]) * 5000 for number in range(8)]
-    threads = [
-        threading.Thread(target=lambda c=c: [machine_folder.write_file(path, c) for _ in range(20)]) for c in contents
-    ]
+    threads = [threading.Thread(target=lambda c=c: [files.write_file(path, c) for _ in range(20)]) for c in contents]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -53,7 +50,7 @@ def test_many_writers_of_one_file_leave_one_whole_file(tmp_path):
 def test_the_time_in_a_folder_is_that_of_its_files(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert machine_folder.now_in(str(tmp_path)) == pytest.approx((tmp_path / "file").stat().st_mtime, abs=60)
+    assert files.now_in(str(tmp_path)) == pytest.approx((tmp_path / "file").stat().st_mtime, abs=60)
     assert os.listdir(tmp_path) == ["file"]
 
 
@@ -63,7 +60,7 @@ def test_in_a_folder_that_cannot_be_written_the_time_is_this_machines(tmp_path, 
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(os, call, refuse)
-    assert machine_folder.now_in(str(tmp_path)) == pytest.approx(time.time(), abs=60)
+    assert files.now_in(str(tmp_path)) == pytest.approx(time.time(), abs=60)
 
 
 def test_a_time_is_renewed_at_most_once_in_an_interval(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 from support import text_files
 from support.store import own_names
 
-from opforge import machine_folder, memory
 from opforge.cache import current
 from opforge.cache.areas import DAY
 from opforge.cache.layout import Layout
@@ -17,6 +16,7 @@ from opforge.cache.maintenance import garbage, gc, limits
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
+from opforge.foundation import memory, memory_writer
 
 BOUNDED_OTHERWISE = {
     "entries": "size and age",
@@ -30,7 +30,7 @@ BOUNDED_OTHERWISE = {
 def enforce_in(days, fake_store, monkeypatch, max_size=None, max_age=None):
     """Enforces the limits as a build does that is made this many days later."""
     monkeypatch.setattr(limits, "now_in", lambda _folder: time.time() + days * DAY)
-    monkeypatch.setattr(machine_folder, "now_in", lambda _folder: time.time() + days * DAY)
+    monkeypatch.setattr(memory_writer, "now_in", lambda _folder: time.time() + days * DAY)
     return limits.enforce(fake_store.layout, max_size, max_age)
 
 
@@ -65,10 +65,10 @@ def test_the_quarantine_counts_and_is_emptied_before_entries(fake_store, monkeyp
 
 def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert machine_folder.remember("look-up", memory.FlatStamps(), {})
+    assert memory_writer.remember("look-up", memory.FlatStamps(), {})
     (own,) = (tmp_path / "cache" / "opforge" / "machine").iterdir()
     gone, other, notes = own.with_name("gone"), own.with_name("notes"), own.with_name("own")
-    for folder in (gone / machine_folder.LOOKUPS, other, notes / machine_folder.LOOKUPS):
+    for folder in (gone / memory_writer.LOOKUPS, other, notes / memory_writer.LOOKUPS):
         folder.mkdir(parents=True)
         text_files.write(folder, f"{own_names.KEY}.json" if folder.parent == gone else "file", "text")
     (own.with_name("link")).symlink_to(gone)
@@ -76,7 +76,7 @@ def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch
     assert gone.exists()
     enforce_in(91, fake_store, monkeypatch)
     assert not gone.exists() and own.exists() and (other / "file").exists()
-    assert (notes / machine_folder.LOOKUPS / "file").exists(), "a file of the user's"
+    assert (notes / memory_writer.LOOKUPS / "file").exists(), "a file of the user's"
 
 
 # -- entries that nothing names ----------------------------------------------------------------------------------------

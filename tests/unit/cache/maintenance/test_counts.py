@@ -9,16 +9,16 @@ import time
 import pytest
 from support import child_processes
 
-from opforge import machine_folder, memory
 from opforge.cache.maintenance import counts
-from opforge.warm import lookup
+from opforge.fast_path import lookup
+from opforge.foundation import files, memory, memory_writer
 
 STORE = "/some/store"
-HITS = "from opforge.warm import lookup\nlookup.count('/some/store', cached=1, saved=2.5)\n"
+HITS = "from opforge.fast_path import lookup\nlookup.count('/some/store', cached=1, saved=2.5)\n"
 
 
 def folder():
-    return machine_folder.folders()[0]
+    return memory_writer.folders()[0]
 
 
 def all_of(store=STORE):
@@ -37,7 +37,7 @@ def write(name, *content):
 
 @pytest.fixture
 def private():
-    machine_folder.make_folder(folder())
+    files.make_folder(folder())
     return folder()
 
 
@@ -147,15 +147,15 @@ def test_a_long_file_is_set_aside_and_added_up_later(private, monkeypatch):
         counts.fold()
         assert not os.path.exists(os.path.join(private, "counts")) and all_of().hits == 10 * number
     assert len([name for name in os.listdir(private) if name[-1].isdecimal()]) == 1
-    lookup.count(STORE, cached=1), machine_folder.write_counts()
+    lookup.count(STORE, cached=1), memory_writer.write_counts()
     counts.fold()
     assert len(lines()) == 1 and counts.read(STORE).today.hits == 31 and all_of().amounts["saved"] == 15
 
 
 def test_a_file_that_nobody_adds_up_stays_bounded(private, monkeypatch):
-    monkeypatch.setattr(machine_folder, "MAX_COUNTS_BYTES", 20)
+    monkeypatch.setattr(memory_writer, "MAX_COUNTS_BYTES", 20)
     for _ in range(20):
-        lookup.count(STORE, cached=1), machine_folder.write_counts()
+        lookup.count(STORE, cached=1), memory_writer.write_counts()
     assert os.stat(os.path.join(private, "counts")).st_size < 16 * 20 + 100
 
 
@@ -182,12 +182,12 @@ def test_the_counts_of_a_store_that_was_not_used_for_longest_are_dropped(private
 
 
 def test_the_counts_of_a_machine_that_is_gone_are_removed(private):
-    machine_folder.remember("x", memory.FlatStamps(), {})
+    memory_writer.remember("x", memory.FlatStamps(), {})
     other = os.path.join(os.path.dirname(private), "other")
     os.makedirs(os.path.join(other, "lookups"), mode=0o700)
     for name in ("counts", "counts.json", "counts.lock", "counts.17"):
         with open(os.path.join(other, name), "w"):
             pass
     os.utime(os.path.join(other, "lookups"), (1, 1))
-    machine_folder.remove_unused()
+    memory_writer.remove_unused()
     assert not os.path.exists(other)

@@ -10,13 +10,13 @@ import time
 import pytest
 from support.store import own_names
 
-from opforge import settings
 from opforge.cache import current
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, limits
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.errors import CacheDirError, SettingError
+from opforge.foundation import settings
 
 DAY = 24 * 3600.0
 

@@ -16,9 +16,9 @@ from support.store.fake_store import ME
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import entry_name
 from opforge.cache.records import entry as entries
-from opforge.memory import UNREADABLE
-from opforge.warm import library
-from opforge.warm import library as warm_library
+from opforge.fast_path import library
+from opforge.fast_path import library as warm_library
+from opforge.foundation.memory import UNREADABLE
 
 
 def library_of(folder, size, **fields):

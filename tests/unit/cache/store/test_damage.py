@@ -10,12 +10,12 @@ import pytest
 from support import text_files
 from support.store.fake_op import LIBRARY
 
-from opforge import trust
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.keys import key_of
 from opforge.cache.records import entry as entries
 from opforge.errors import CacheDirError
-from opforge.warm import library as warm_library
+from opforge.fast_path import library as warm_library
+from opforge.foundation import file_owners
+from opforge.foundation.files import read_json
 
 
 def truncate(path):
@@ -92,7 +92,7 @@ LIBRARY_DAMAGES = {
 def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(
     fake_op, damage, warnings_of_the_cache, monkeypatch
 ):
-    monkeypatch.setattr(trust, "is_private_group", lambda _gid: False)
+    monkeypatch.setattr(file_owners, "is_private_group", lambda _gid: False)
     built = fake_op.build()
     os.chmod(built.library, 0o700)
     damage(built.library)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from support import text_files
 from support.store.fake_op import DESCRIPTION, FakeOp
 
-from opforge import formats
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.lookup.fit import host_problem
-from opforge.cache.filesystem.files import read_json
 from opforge.cache.store import Fit
-from opforge.warm import library as warm_library
+from opforge.fast_path import library as warm_library
+from opforge.foundation import formats
+from opforge.foundation.files import read_json
 
 FILES = [warm_library.RECORD, warm_library.BUILD]
 

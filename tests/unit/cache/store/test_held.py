@@ -8,14 +8,14 @@ import subprocess
 import pytest
 from support.owners import ME, STRANGER, as_root
 
-from opforge import trust
 from opforge.cache import current, held
+from opforge.foundation import file_owners
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_held(monkeypatch):
     """Forgets what a test holds. Its descriptors are closed by the tests that open them."""
-    monkeypatch.setattr(trust, "held", {})
+    monkeypatch.setattr(file_owners, "held", {})
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def folder(tmp_path):
 def root(folder):
     path = held.hold(str(folder))
     yield path
-    if trust.is_held(path):
+    if file_owners.is_held(path):
         os.close(held.handles(path + "/x")[0])
 
 
 def test_it_is_trusted_whatever_its_parent_is_and_reached_under_another_name(folder, root):
-    assert trust.folder_problem(str(folder), ME) is not None
-    assert trust.folder_problem(root, ME) is None and trust.folder_problem(f"{root}/v2/entries", ME) is None
+    assert file_owners.folder_problem(str(folder), ME) is not None
+    assert file_owners.folder_problem(root, ME) is None and file_owners.folder_problem(f"{root}/v2/entries", ME) is None
     folder.rename(folder.parent / "moved")
     folder.mkdir()
     current.prepare(root, ME)
@@ -47,11 +47,11 @@ def test_it_is_trusted_whatever_its_parent_is_and_reached_under_another_name(fol
 def test_what_is_in_it_is_judged(folder, root):
     (folder / "open").mkdir()
     (folder / "open").chmod(0o777)
-    assert trust.folder_problem(f"{root}/open", ME)[0] == f"{root}/open can be written by everybody"
+    assert file_owners.folder_problem(f"{root}/open", ME)[0] == f"{root}/open can be written by everybody"
     (folder / "link").symlink_to("..")
-    assert "leads out of the folder that is held" in trust.folder_problem(f"{root}/link/x", ME)[0]
+    assert "leads out of the folder that is held" in file_owners.folder_problem(f"{root}/link/x", ME)[0]
     (folder / "far").symlink_to(folder.parent)
-    assert trust.folder_problem(f"{root}/far", ME)[0] == f"{folder.parent} can be written by everybody"
+    assert file_owners.folder_problem(f"{root}/far", ME)[0] == f"{folder.parent} can be written by everybody"
 
 
 def test_another_process_reaches_it_only_with_the_descriptor(folder, root):
@@ -74,7 +74,7 @@ def test_a_folder_that_was_put_in_its_place_is_refused(folder):
     (folder.parent / "link").symlink_to(folder)
     with pytest.raises(OSError):
         held.hold(str(folder.parent / "link"))
-    assert not trust.held
+    assert not file_owners.held
 
 
 @as_root
@@ -87,7 +87,7 @@ def test_a_folder_of_another_user_is_refused(folder):
 def test_a_descriptor_that_was_closed_and_is_another_folders_now_is_an_error(folder, root, tmp_path):
     (handle,) = held.handles(root + "/x")
     os.close(handle)
-    assert "was closed" in trust.folder_problem(f"{root}/v2", ME)[0]
+    assert "was closed" in file_owners.folder_problem(f"{root}/v2", ME)[0]
     other = os.open(tmp_path, os.O_RDONLY)
     if other != handle:
         os.dup2(other, handle)

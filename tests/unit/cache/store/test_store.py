@@ -10,7 +10,7 @@ from support.store.fake_op import DESCRIPTION, PLAN
 from opforge.cache import admit, store
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.store import Fit
-from opforge.warm.library import Entry
+from opforge.fast_path.library import Entry
 
 
 def test_a_miss_in_an_empty_store_has_its_reason(fake_op):

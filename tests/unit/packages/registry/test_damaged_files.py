@@ -95,7 +95,7 @@ def test_any_bytes_in_the_place_of_a_release_are_refused(data, with_newline):
     JSON,
 )
 def test_any_value_anywhere_in_an_index_is_read_or_refused(path, replacement):
-    value = json.loads(index.Index("acme/relu", 3, {Version(2, 3): topics.Listed("a" * 64)}).listing().data())
+    value = json.loads(index.Index("acme/relu", 3, {Version(2, 3): topics.ListedStatement("a" * 64)}).listing().data())
     *parents, last = path.split("/")
     holder = value
     for parent in parents:

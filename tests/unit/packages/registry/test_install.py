@@ -13,7 +13,6 @@ from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
 import opforge
-from opforge import settings
 from opforge.cli.remote import withdraw
 from opforge.errors import (
     KernelFormatError,
@@ -26,6 +25,7 @@ from opforge.errors import (
     TrustFileError,
     WithdrawnError,
 )
+from opforge.foundation import settings
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
@@ -224,7 +224,7 @@ class TestRefused:
 
     def test_a_release_under_another_name(self, registry):
         done = registry.publish("acme/plain")
-        listed = index.Index("acme/other", 1, {Version(1): topics.Listed(done.digest)}).listing()
+        listed = index.Index("acme/other", 1, {Version(1): topics.ListedStatement(done.digest)}).listing()
         registry.store.put_if_absent(topics.name_of("package", "acme/other"), listed.data())
         with pytest.raises(SignatureError, match="the list of the key ci does not name it"):
             registry.install("acme/other")

@@ -96,7 +96,8 @@ class TestPublish:
                 others.append(name)
                 current = index.read(store, "acme/plain")
                 other = current._replace(
-                    sequence=current.sequence + 1, releases={**current.releases, Version(5): topics.Listed("a" * 64)}
+                    sequence=current.sequence + 1,
+                    releases={**current.releases, Version(5): topics.ListedStatement("a" * 64)},
                 )
                 assert put(store, name, other.listing().data(), version)
             return put(store, name, data, version)
@@ -178,7 +179,7 @@ class TestWhatSomebodyElseHasPutIntoTheStore:
         return signed.digest
 
     def index_names(self, registry, digest):
-        listing = topics.Listing("package", "acme/plain", 7, {"1": topics.Listed(digest)})
+        listing = topics.Listing("package", "acme/plain", 7, {"1": topics.ListedStatement(digest)})
         registry.replace(topics.name_of("package", "acme/plain"), listing.data())
 
     def test_an_unsigned_release_is_not_signed_and_ones_own_takes_its_place(self, registry):
@@ -287,14 +288,14 @@ class TestWithdrawing:
         if index == "gone":
             registry.store.delete(name)
         else:
-            older = topics.Listing("package", "acme/plain", 1, {"1": topics.Listed("a" * 64)}).data()
+            older = topics.Listing("package", "acme/plain", 1, {"1": topics.ListedStatement("a" * 64)}).data()
             registry.replace(name, older if index == "older" else b"{}")
         words = ["withdraw", registry.url, "acme/plain@2", "--stop-loading", "--key", "ci"]
         done = CliRunner().invoke(group, words, catch_exceptions=False)
         assert (done.exit_code, done.output.splitlines()[0]) == (0, "acme/plain@2 is not loaded any more")
 
     def test_what_neither_names_is_not_withdrawn_and_both_are_listed(self, registry):
-        older = topics.Listing("package", "acme/plain", 1, {"1": topics.Listed("a" * 64)}).data()
+        older = topics.Listing("package", "acme/plain", 1, {"1": topics.ListedStatement("a" * 64)}).data()
         registry.replace(topics.name_of("package", "acme/plain"), older)
         done = CliRunner().invoke(group, ["withdraw", registry.url, "acme/plain@9"], catch_exceptions=False)
         assert done.exit_code == 1 and "there is no such release. There are: 2, 1." in done.output
@@ -325,7 +326,7 @@ class TestIndex:
     @pytest.mark.test_all("a large index")
     def test_50_000_releases_are_one_file_that_is_read_in_a_moment(self, registry):
         digest = "a" * 64
-        releases = {Version(number // 100, number % 100): topics.Listed(digest) for number in range(50_000)}
+        releases = {Version(number // 100, number % 100): topics.ListedStatement(digest) for number in range(50_000)}
         data = index.Index("acme/plain", 7, releases).listing().data()
         assert len(data) < topics.MAX_LISTING_BYTES
         parsed = index.parse(data, "acme/plain", "here")

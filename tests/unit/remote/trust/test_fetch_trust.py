@@ -15,8 +15,8 @@ from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
 from opforge.remote import kept, statements, take, topics, withdrawals
+from opforge.remote.entry_source import WantedEntry
 from opforge.remote.signatures import keys, signing, trust
-from opforge.remote.source import WantedEntry
 
 
 class TestSignatures:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from opforge.remote import withdrawals
-from opforge.remote.answers import note_withdrawn
-from opforge.remote.answers import withdrawn as remembered
+from opforge.remote.remembered_answers import note_withdrawn
+from opforge.remote.remembered_answers import withdrawn as remembered
 from opforge.remote.remotes import parse
 from opforge.remote.signatures import signing, trust
 

@@ -13,9 +13,9 @@ import pytest
 from support.remote.nodes import reasons
 from support.remote.withdrawing import withdraw
 
-from opforge import environment, machine_folder, memory
-from opforge.cache.filesystem.files import read_file
-from opforge.remote import answers, withdrawals
+from opforge.foundation import environment, memory, memory_writer
+from opforge.foundation.files import read_file
+from opforge.remote import remembered_answers, withdrawals
 from opforge.remote.signatures import seen, signing, trust
 from opforge.remote.signatures.seen import Seen
 
@@ -43,14 +43,14 @@ class TestNothingMakesALoadForget:
         older_list()
         earlier = time.time() - 600
         with monkeypatch.context() as patch:
-            patch.setattr(answers.time, "time", lambda: earlier)
+            patch.setattr(remembered_answers.time, "time", lambda: earlier)
             assert is_refused(nodes, builder)
 
     def test_thousands_of_other_look_ups(self, nodes, builder, older_list, monkeypatch):
         older_list()
-        monkeypatch.setattr(machine_folder, "MAX_LOOKUPS", 64)
+        monkeypatch.setattr(memory_writer, "MAX_LOOKUPS", 64)
         for number in range(200):
-            machine_folder.remember(f"remote-miss-{number:024x}", memory.FlatStamps(), {})
+            memory_writer.remember(f"remote-miss-{number:024x}", memory.FlatStamps(), {})
         assert is_refused(nodes, builder)
 
     def test_caches_that_are_removed(self, nodes, builder, older_list):

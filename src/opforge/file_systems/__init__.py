@@ -1,1 +1,0 @@
-"""What file systems do that files on others do not show."""
