@@ -119,6 +119,17 @@ inline void check_subtraction(bool self_is_bool, bool other_is_bool) {
             "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
     }
 }
+inline bool is_float8(ScalarType t) {
+    return isReducedFloatingType(t) && t != ScalarType::Half && t != ScalarType::BFloat16;
+}
+// Of a dtype that no number of C++ is converted to here.
+inline void check_within(const Scalar& s, ScalarType t, double lowest, double highest) {
+    const double value = s.toDouble();
+    const bool is_infinity = t == ScalarType::Float8_e5m2 && std::isinf(value);  // the one with an infinity
+    if (!is_infinity && (value < lowest || value > highest)) {
+        fail(text("value cannot be converted to type c10::", c10::toString(t), " without overflow"));
+    }
+}
 // Fails if the number does not fit into a dtype, as torch does before it uses the number in a kernel.
 inline void check_fits(const Scalar& s, ScalarType t) {
     switch (t) {
@@ -136,6 +147,15 @@ inline void check_fits(const Scalar& s, ScalarType t) {
         OPFORGE_FITS(float, Float)
         OPFORGE_FITS(double, Double)
 #undef OPFORGE_FITS
+        case ScalarType::Float8_e5m2:
+        case ScalarType::Float8_e5m2fnuz:
+            return check_within(s, t, -57344, 57344);
+        case ScalarType::Float8_e4m3fn:
+            return check_within(s, t, -448, 448);
+        case ScalarType::Float8_e4m3fnuz:
+            return check_within(s, t, -240, 240);
+        case ScalarType::Float8_e8m0fnu:  // without a sign: an integer may have one, as torch wraps it
+            return check_within(s, t, s.isIntegral(true) ? -std::ldexp(1, 127) : std::ldexp(1, -127), std::ldexp(1, 127));
         default:
             break;
     }
@@ -200,6 +220,13 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
         c = Category::Real;
     }
     const ScalarType type = x.scalar_type();
+    if (is_float8(type)) {  // torch fills and copies these, and has no kernel for another exponent
+        return exponent.equal(0)   ? call<Tensor>("aten::ones_like", "", x, std::optional<ScalarType>(),
+                                                  std::optional<Layout>(), std::optional<Device>(),
+                                                  std::optional<bool>(), std::optional<MemoryFormat>())
+               : exponent.equal(1) ? call<Tensor>("aten::clone", "", x, std::optional<MemoryFormat>())
+                                   : binary("aten::pow", "Tensor_Tensor", x, exponent);
+    }
     const bool keeps_dtype = c >= Category::Real || (exponent.isIntegral(false) && c == Category::Integer);
     if (keeps_dtype && exponent.equal(2)) {
         return call<Tensor>("aten::square", "", x);
