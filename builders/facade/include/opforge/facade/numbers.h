@@ -155,7 +155,8 @@ inline void check_fits(const Scalar& s, ScalarType t) {
         case ScalarType::Float8_e4m3fnuz:
             return check_within(s, t, -240, 240);
         case ScalarType::Float8_e8m0fnu:  // without a sign: an integer may have one, as torch wraps it
-            return check_within(s, t, s.isIntegral(true) ? -std::ldexp(1, 127) : std::ldexp(1, -127), std::ldexp(1, 127));
+            return check_within(s, t, s.isIntegral(true) ? -std::ldexp(1, 127) : std::ldexp(1, -127),
+                                std::ldexp(1, 127));
         default:
             break;
     }
@@ -221,9 +222,9 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
     }
     const ScalarType type = x.scalar_type();
     if (is_float8(type)) {  // torch fills and copies these, and has no kernel for another exponent
-        return exponent.equal(0)   ? call<Tensor>("aten::ones_like", "", x, std::optional<ScalarType>(),
-                                                  std::optional<Layout>(), std::optional<Device>(),
-                                                  std::optional<bool>(), std::optional<MemoryFormat>())
+        return exponent.equal(0)
+                   ? call<Tensor>("aten::ones_like", "", x, std::optional<ScalarType>(), std::optional<Layout>(),
+                                  std::optional<Device>(), std::optional<bool>(), std::optional<MemoryFormat>())
                : exponent.equal(1) ? call<Tensor>("aten::clone", "", x, std::optional<MemoryFormat>())
                                    : binary("aten::pow", "Tensor_Tensor", x, exponent);
     }
