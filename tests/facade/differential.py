@@ -347,7 +347,7 @@ class Draw:
 # Calls of which a gradient may have another last bit, and how far it may be, in units of the last place. See
 # docs/decisions/100-facade.md.
 LAST_BITS = frozenset({"add", "sub", "subtract"})
-UNITS = 2
+UNITS = 1
 
 
 def steps(tensors: Sequence[Any]) -> list[list[int]]:
@@ -357,7 +357,7 @@ def steps(tensors: Sequence[Any]) -> list[list[int]]:
     """
     import torch
 
-    found = []
+    found: list[list[int]] = []
     for tensor in tensors:
         if tensor is None:
             found.append([])

@@ -195,6 +195,15 @@ def test_a_deduced_schema_names_its_results_as_torch_does(module: ModuleType) ->
     assert schema == "facade_names::deduced(Tensor(a0!) _0, int _1) -> (Tensor _0, int _1)"
 
 
+@pytest.mark.parametrize(("sizes", "strides"), [((0, 4), (1, 1)), ((3, 1), (1, 7)), ((3, 4), (1, 3)), ((2, 3), (3, 1))])
+def test_a_sum_of_integers_has_the_strides_of_an_operator(
+    module: ModuleType, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    x = torch.arange(32).as_strided(sizes, strides)
+    for made, expected in zip(module.sums(x), (x + x, x + 1, x + x[..., :1]), strict=True):
+        assert torch.equal(made, expected) and made.stride() == expected.stride()
+
+
 def test_an_empty_list_to_join_has_torchs_type_of_error(module: ModuleType) -> None:
     if torch.__version__.startswith(IN_INFERENCE):
         with pytest.raises(ValueError, match="expected a non-empty list of Tensors"):

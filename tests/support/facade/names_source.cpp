@@ -112,6 +112,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     });
     m.def("fails", [](Tensor x, std::vector<Tensor> list, std::string what) { return Fails::apply(x, list, what); });
     m.def("saves", [](Tensor x, Tensor y, Tensor z) { return Saves::apply(x, y, z); });
+    m.def("sums", [](const Tensor& x) {
+        return std::make_tuple(x + x, x + 1, x + x.index({"...", torch::indexing::Slice(0, 1)}));
+    });
     m.def("elements", &elements);
     m.def("index_size", &index_size);
     m.def("copied", [](const Tensor& x, bool copy) { return x.to(x.scalar_type(), false, copy); });

@@ -161,6 +161,24 @@ inline void check_fits(const Scalar& s, ScalarType t) {
             break;
     }
 }
+// Whether every operator of two tensors gives its result contiguous strides. Those of a tensor without elements, and of
+// a dimension of one, count beside a tensor of another shape.
+inline bool gives_contiguous(const Tensor& a, const Tensor& b) {
+    if (a.sizes() == b.sizes()) {
+        return a.is_contiguous() && b.is_contiguous();
+    }
+    auto is_exact = [](const Tensor& t) {
+        int64_t expected = 1;
+        for (int64_t i = t.dim() - 1; i >= 0; --i) {
+            if (t.stride(i) != expected) {
+                return false;
+            }
+            expected *= std::max<int64_t>(t.size(i), 1);
+        }
+        return true;
+    };
+    return is_exact(a) && is_exact(b);
+}
 // Returns a + alpha * b. Real and complex numbers: torch's one C function of this family, which computes
 // a - (-alpha) * b by the same kernel. Integers: a sum over both, which is exact.
 inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
@@ -195,7 +213,7 @@ inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     auto both = call<std::vector<Tensor>>("aten::broadcast_tensors", "", std::vector<Tensor>{x, y});
     Tensor sum = call<Tensor>("aten::sum", "dim_IntList", call<Tensor>("aten::stack", "", both, int64_t{0}),
                               std::optional<IntArrayRef>(int64_t{0}), false, std::optional<ScalarType>(t));
-    if (a.is_contiguous() && b.is_contiguous()) {
+    if (gives_contiguous(a, b)) {
         return sum;
     }
     // in the strides that every operator of two tensors gives its result
