@@ -354,13 +354,13 @@ PRIVATE = frozenset(
 FLOATING, COMPLEX = ("Double", "Float"), ("ComplexDouble", "ComplexFloat")
 INTEGRAL = ("Byte", "Char", "Int", "Long", "Short")
 DISPATCH_GROUPS = {
-    "FLOATING_TYPES": (FLOATING, 4),
+    "FLOATING_TYPES": (FLOATING, 5),
     "FLOATING_TYPES_AND_HALF": ((*FLOATING, "Half"), 0),
     "REDUCED_FLOATING_TYPES": (("Half", "BFloat16"), 0),
     "COMPLEX_TYPES": (COMPLEX, 1),
     "FLOATING_AND_COMPLEX_TYPES": ((*FLOATING, *COMPLEX), 6),
     "INTEGRAL_TYPES": (INTEGRAL, 1),
-    "ALL_TYPES": ((*INTEGRAL, *FLOATING), 4),
+    "ALL_TYPES": ((*INTEGRAL, *FLOATING), 3),
     "ALL_TYPES_AND_HALF": ((*INTEGRAL, *FLOATING, "Half"), 0),
     "ALL_TYPES_AND_COMPLEX": ((*INTEGRAL, *FLOATING, *COMPLEX), 8),
     "ALL_TYPES_AND_COMPLEX_AND_HALF": ((*INTEGRAL, *FLOATING, *COMPLEX, "Half"), 0),
@@ -378,7 +378,8 @@ def dispatch_macros() -> list[str]:
             f"AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_{group}(__VA_ARGS__))"
         )
         for count in range(1, most + 1):
-            name = f"{group}_AND{count if count > 1 else ''}"
+            plain = "1" if group == "FLOATING_AND_COMPLEX_TYPES" else ""  # torch's own name of the first
+            name = f"{group}_AND{count if count > 1 else plain}"
             added = [f"S{number}" for number in range(1, count + 1)]
             extra = " ".join(f"AT_DISPATCH_CASE({dtype}, __VA_ARGS__)" for dtype in added)
             lines.append(

@@ -136,3 +136,18 @@ def test_the_macros_of_dispatch_are_the_generators() -> None:
     assert any(
         line.startswith("#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND8(S1, S2, S3") for line in dispatch_macros()
     )
+
+
+def test_a_dispatch_macro_has_a_name_of_torchs() -> None:
+    header = (Path(torch.__file__).parent / "include" / "ATen" / "Dispatch.h").read_text()
+    theirs = set(re.findall(r"#define (AT_DISPATCH_\w+)", header))
+    ours = set(re.findall(r"#define (AT_DISPATCH_\w+)", "\n".join(dispatch_macros())))
+    # Older sources have these, and no torch that is supported does.
+    older = {
+        f"AT_DISPATCH_{case}{group}_AND_HALF"
+        for case in ("", "CASE_")
+        for group in ("ALL_TYPES", "ALL_TYPES_AND_COMPLEX")
+    }
+    assert ours - theirs == older
+    left = {name for name in theirs - ours if "QINT" not in name and "BIT_TYPES" not in name}
+    assert left <= {"AT_DISPATCH_SWITCH", "AT_DISPATCH_CASE", "AT_DISPATCH_INDEX_TYPES", "AT_DISPATCH_V2"}

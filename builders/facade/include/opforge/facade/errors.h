@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/stable/c/shim.h>
 
@@ -51,10 +52,27 @@ class OutOfMemoryError : public Error {
 
 namespace facade {
 inline std::string text() { return {}; }
+template <class T>
+void print(std::ostream& stream, const T& part) {
+    stream << part;
+}
+// As torch's logging prints it, which its headers bring along: at most 100 elements.
+template <class T, class A>
+void print(std::ostream& stream, const std::vector<T, A>& list) {
+    size_t i = 0;
+    for (const auto& element : list) {
+        if (i == 100) {
+            stream << " ...";
+            break;
+        }
+        stream << (i++ ? " " : "");
+        print(stream, element);
+    }
+}
 template <class... A>
 std::string text(const A&... parts) {
     std::ostringstream stream;
-    ((stream << parts), ...);
+    (print(stream, parts), ...);
     return stream.str();
 }
 // A check without a text of its own has torch's.
@@ -102,8 +120,14 @@ OPFORGE_COLD inline bool is_index_error(const std::string& text, const std::stri
            begins(text, "select(): index ") || begins(text, "select() cannot be applied to a 0-dim tensor") ||
            begins(text, "slice() cannot be applied to a 0-dim tensor") || begins(text, "start out of range") ||
            begins(text, "The shape of the mask") || has(text, "Index is supposed to be a vector") ||
-           has(text, "Index should have dimension 1 or 0") ||
-           (has(text, "Expected reduction dim ") && !begins(text, "amin()") && !begins(text, "amax()")) ||
+           has(text, "Index should have dimension 1 or 0") || begins(text, "index out of range in self") ||
+           begins(text, "index_copy_(): When source is scalar, index") ||
+           (has(text, "Expected reduction dim ") &&
+            !(has(text, "to be specified") &&
+              (begins(text, "amin()") || begins(text, "amax()") || begins(text, "min()") || begins(text, "max()") ||
+               begins(text, "hash_tensor:")))) ||
+           begins(text, "out of range: tried to access index ") ||
+           begins(text, "put_(): Expected source and index to have") ||
            has(text, "out of range for tensor of dimension") || has(text, "too many indices for tensor") ||
            has(text, "invalid index of a 0-dim tensor") ||
            (begins(what, "aten::index") && what.size() <= sizeof("aten::index_put_") &&
@@ -114,16 +138,33 @@ OPFORGE_COLD inline bool is_not_implemented(const std::string& text) {
            begins(text, "There were no tensor arguments to this function") ||
            begins(text, "convolution_overrideable not implemented") ||
            begins(text, "convolution_backward_overrideable:") || has(text, " is not supported for complex inputs") ||
-           has(text, " is not supported for complex types") || begins(text, "Cannot copy out of meta tensor");
+           has(text, " is not supported for complex types") || begins(text, "Cannot copy out of meta tensor") ||
+           begins(text, "Unrecognised padding mode ") || begins(text, "Unlike NumPy, torch.sign is not intended") ||
+           begins(text, "signbit is not implemented for complex tensors");
 }
 OPFORGE_COLD inline bool is_value_error(const std::string& text) {
-    return begins(text, "binomial only supports floating-point dtypes") || begins(text, "Expected input batch_size (");
+    return begins(text, "binomial only supports floating-point dtypes") ||
+           begins(text, "Expected input batch_size (") || begins(text, "input tensor is empty and has no data") ||
+           begins(text, "For 1D input, 1D target must have") ||
+           begins(text, "torch.cat(): expected a non-empty list of Tensors") ||
+           begins(text, "running_mean and running_var must either both be None") ||
+           begins(text, "Expected 1 or more dimensions (got ") || begins(text, "SmallVector unable to grow") ||
+           (begins(text, "step is ") && has(text, " but must be > 0")) ||
+           begins(text, "cannot create std::vector larger than max_size()") ||
+           (begins(text, "Input tensor must have at least ") && has(text, " dimensions, but got "));
 }
 [[noreturn]] OPFORGE_COLD inline void fail_as_torch(const std::string& text, const std::string& what) {
     if (text.empty()) {
         // a mode, a subclass or a fake tensor raised it in Python, where its type and text stay
         fail(
             ::c10::facade::text(what, " raised an exception of Python, of which torch's stable ABI passes nothing on"));
+    }
+    if (begins(text, "isIntList() INTERNAL ASSERT FAILED")) {
+        // a kernel of integers for a schema of symbolic ones: the operator of autograd, which is left out here,
+        // converts
+        fail(::c10::facade::text(what,
+                                 " in inference mode or in a transform is not on torch's stable ABI: it passes its ",
+                                 "list of integers as one of another type. Call it outside, or under torch.no_grad()"));
     }
     if (is_index_error(text, what)) {
         fail<IndexError>(text);

@@ -206,10 +206,13 @@ struct arg {
 struct arg_v : arg {
     template <class T>
     arg_v(const arg& base, const T& v) : arg(base) {
-        if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_base_of_v<::pybind11::none, T>) {
+        if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, std::nullptr_t> ||
+                      std::is_base_of_v<::pybind11::none, T>) {
             value = py_detail::Ref::borrow(py_detail::none());
         } else if constexpr (std::is_base_of_v<object, T>) {
             value = v.ref();
+        } else if constexpr (std::is_convertible_v<T, const char*>) {  // a null pointer is None
+            value = py_detail::Convert<const char*>::cast(v);
         } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
             value = py_detail::Convert<std::string>::cast(std::string_view(v));
         } else {
@@ -686,6 +689,8 @@ public:
             py_detail::Ref r;
             if constexpr (std::is_base_of_v<object, T>) {
                 r = value.ref();
+            } else if constexpr (std::is_convertible_v<const T&, const char*>) {  // a null pointer is None
+                r = py_detail::Convert<const char*>::cast(value);
             } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
                 r = py_detail::Convert<std::string>::cast(std::string_view(value));
             } else {

@@ -81,8 +81,8 @@ inline void check_cast(ScalarType from, ScalarType to) {
     Category a = category(from), b = category(to);
     if ((a == Category::Complex && b != a) || (a == Category::Real && b < a) ||
         (a != Category::Bool && b == Category::Bool)) {
-        fail(text("result type ", c10::toString(from), " can't be cast to the desired output type ",
-                  TypeMeta(to).name()));
+        fail(
+            text("result type ", c10::toString(from), " can't be cast to the desired output type ", c10::toString(to)));
     }
 }
 inline Tensor& written(const Tensor& self, const Tensor& result) {

@@ -73,6 +73,7 @@ OPFORGE_PYTHON(int, PySequence_Check, PyObject*)
 OPFORGE_PYTHON(OpforgePySize, PySequence_Size, PyObject*)
 OPFORGE_PYTHON(PyObject*, PySequence_GetItem, PyObject*, OpforgePySize)
 OPFORGE_PYTHON(PyObject*, PySequence_List, PyObject*)
+OPFORGE_PYTHON(PyObject*, PySequence_Tuple, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyTuple_New, OpforgePySize)
 OPFORGE_PYTHON(int, PyTuple_SetItem, PyObject*, OpforgePySize, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyTuple_GetItem, PyObject*, OpforgePySize)
@@ -233,6 +234,12 @@ inline void checked(int code) {
     }
 }
 inline Ref attribute(PyObject* o, const char* name) { return checked(opforge_PyObject_GetAttrString(o, name)); }
+// An object's attribute, or an empty reference where this torch has none of that name.
+inline Ref attribute_or_none(PyObject* o, const char* name) {
+    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
+    opforge_PyErr_Clear();
+    return found;
+}
 inline Ref imported(const char* name) { return checked(opforge_PyImport_ImportModule(name)); }
 // The name of an attribute, as an object that is made once: finding an attribute by it costs a third.
 class Name {
