@@ -43,7 +43,7 @@ OF_TENSORS: tuple[tuple[str, str | None], ...] = (
     ("x.type().scalarType()", "x.dtype"),
     ("torch::ones({2, 3}, x.options())", "torch.ones((2, 3), dtype=x.dtype, device=x.device)"),
     ("torch::zeros({2}, x.type())", None),
-    ("torch::zeros_like(x, torch::CPU(at::kByte))", "torch.zeros_like(x, dtype=torch.uint8)"),
+    ("torch::zeros_like(x, torch::CPU(at::kByte))", "torch.zeros_like(x, dtype=torch.uint8, device='cpu')"),
     ("x.requires_grad()", "x.requires_grad"),
     ("x.is_leaf()", "x.is_leaf"),
     ("x._version()", "x._version"),
