@@ -239,8 +239,9 @@ SKIPPED = re.compile(
     r"^(from_file|_?resize_\w*|set_data|segment_reduce|_segment_reduce_backward|record_stream|is_pinned|pin_memory)$"
 )
 # Of these nothing but the layout is compared: memory that nothing has written, sums in an order that depends on where
-# the memory lies, the middle of numbers of which an expanded tensor has one in several places, a loss of no element.
-UNINITIALIZED = re.compile(r"empty|^resize|^linalg_lstsq|median|^multilabel_margin_loss")
+# the memory lies, the middle of numbers of which an expanded tensor has one in several places, a loss of no element,
+# memory of bools that is read as integers.
+UNINITIALIZED = re.compile(r"empty|^resize|^linalg_lstsq|median|^multilabel_margin_loss|^set$")
 
 
 class Draw:

@@ -204,6 +204,11 @@ def test_a_sum_of_integers_has_the_strides_of_an_operator(
         assert torch.equal(made, expected) and made.stride() == expected.stride()
 
 
+def test_a_complex_number_is_no_element_of_float16(module: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="cannot be converted to type double without overflow"):
+        module.one_complex()
+
+
 def test_an_empty_list_to_join_has_torchs_type_of_error(module: ModuleType) -> None:
     if torch.__version__.startswith(IN_INFERENCE):
         with pytest.raises(ValueError, match="expected a non-empty list of Tensors"):

@@ -115,6 +115,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("sums", [](const Tensor& x) {
         return std::make_tuple(x + x, x + 1, x + x.index({"...", torch::indexing::Slice(0, 1)}));
     });
+    m.def("one_complex", [] { return torch::scalar_tensor(c10::complex<double>(1, 2), torch::kHalf); });
     m.def("elements", &elements);
     m.def("index_size", &index_size);
     m.def("copied", [](const Tensor& x, bool copy) { return x.to(x.scalar_type(), false, copy); });

@@ -288,6 +288,8 @@ inline ScalarType dtype_of(const Scalar& s) {
 inline void check_fill(const Scalar& s, const Tensor& t) {
     if (!(isReducedFloatingType(t.scalar_type()) && t.numel() == 1)) {
         check_fits(s, t.scalar_type());
+    } else {
+        static_cast<void>(s.toDouble());  // fails for a number with an imaginary part
     }
 }
 // Each element once: torch fills an expanded tensor with a number, and refuses to do so with a tensor.
