@@ -134,6 +134,7 @@ OF_TENSORS: tuple[tuple[str, str | None], ...] = (
     ("d == x", "x == d"),
     ("torch::tensor({1, 2, 3})", "torch.tensor([1, 2, 3])"),
     ("torch::tensor({1.5, 2.0})", "torch.tensor([1.5, 2.0])"),
+    ("torch::tensor({1, 2, 3}) * d", "torch.tensor([1, 2, 3]) * d"),
     ("torch::tensor(d)", "torch.tensor(d)"),
     ("torch::tensor(i)", "torch.tensor(i)"),
     ("torch::tensor({{1, 2}, {3, 4}})", "torch.tensor([[1, 2], [3, 4]])"),
