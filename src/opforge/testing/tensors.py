@@ -150,9 +150,13 @@ def with_one(value: Any, number: int, special: float) -> Any:
         if not tensor.is_floating_point() or next(numbers) != number or not tensor.numel():
             return tensor
         own = special if bool((tensor < 0).any()) else abs(special)
-        tensor = tensor.clone()
-        tensor.view(-1)[tensor.numel() // 2] = own
-        return tensor
+        changed = tensor.clone(memory_format=torch.contiguous_format)
+        changed.view(-1)[tensor.numel() // 2] = own
+        if 0 in tensor.stride():
+            return changed
+        # An op may refuse tensors whose strides differ: keys and values of one cache.
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return like.copy_(changed)
 
     return mapped(value, change)
 
