@@ -41,6 +41,8 @@ class Inductor(Adapter):
         except BaseException:
             session.leave(begun, by_error=True)
             raise
+        if begun.recording is not None:
+            entries.made = begun.recording.graphs  # also of what is compiled from now on
         self._sessions.append((entries, begun))
         return entries
 
@@ -52,8 +54,6 @@ class Inductor(Adapter):
         at = next((at for at, (used, _begun) in enumerate(self._sessions) if used is entries), -1)
         if at >= 0:
             _entries, begun = self._sessions.pop(at)
-            if begun.recording:
-                entries.made[:] = begun.recording.graphs
             session.leave(begun)
 
     def install(self) -> Callable[[], object]:

@@ -428,7 +428,7 @@ class TestWarmed:
         with opforge.warmed("views", ["inductor"]) as outer:
             with opforge.warmed("views", ["inductor"]) as inner:
                 run(flat)
-            assert len(inner.compiled["inductor"]) == 1
+                assert len(inner.compiled["inductor"]) == 1
         assert outer.compiled == inner.compiled and len(pages(own)) == 1
         machines.enter("second", own)
         with opforge.warmed("views", ["inductor"]) as again:
