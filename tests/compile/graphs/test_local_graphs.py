@@ -425,10 +425,9 @@ class TestWarmed:
 
     def test_it_says_once_what_was_compiled_and_counts_what_was_found(self, machines):
         own = machines.enter("first")
-        with opforge.warmed("views", ["inductor"]) as outer:
-            with opforge.warmed("views", ["inductor"]) as inner:
-                run(flat)
-                assert len(inner.compiled["inductor"]) == 1
+        with opforge.warmed("views", ["inductor"]) as outer, opforge.warmed("views", ["inductor"]) as inner:
+            run(flat)
+            assert len(inner.compiled["inductor"]) == 1
         assert outer.compiled == inner.compiled and len(pages(own)) == 1
         machines.enter("second", own)
         with opforge.warmed("views", ["inductor"]) as again:
