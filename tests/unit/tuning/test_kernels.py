@@ -89,6 +89,39 @@ def test_a_kernel_that_computes_something_else_is_refused(subject, tmp_path):
     assert refused["why"].startswith("refused, because result 0 differs from the reference in float64: 4 of 4 elements")
 
 
+def test_a_refused_config_is_not_launched_by_what_is_timed_next(subject, tmp_path):
+    made, launched = subject
+    only = made._replace(configs=lambda _case: [CONFIGS[1]])
+    launched.breaks = True
+    rows = tune(only, launched, tmp_path)
+    assert [row["config"] for row in rows] == [{}, {}]
+    seen = []
+    ends = made._replace(restore=lambda: seen.append(dict(launched.choices)))
+    run.run(
+        ends._replace(configs=only.configs),
+        subjects.places(made, None)[:1],
+        str(tmp_path / "other"),
+        run.Budget(None),
+        False,
+        lambda step: None,
+        lambda done: None,
+        lambda candidate, inner: 1e-3,
+    )
+    assert seen == [{"scale": []}]
+
+
+def test_a_result_that_takes_what_could_not_be_compiled_for_this_device():
+    taken = {"scale": [(0, 9, "scale[warps=1]")]}
+    both = [{"kernel": name, "arch": "sm_80"} for name in ("scale", "scale[warps=1]")]
+    fat = [*both, {"kernel": "scale", "arch": "sm_90a"}]
+    problem = "it takes the kernel 'scale[warps=1]', which could not be compiled for "
+    assert kernels_tuned.absent(taken, both, "cuda:sm_80") == ""
+    assert kernels_tuned.absent(taken, both[:1], "cuda:sm_80") == f"{problem}sm_80"
+    assert kernels_tuned.absent(taken, fat, "cuda:sm_90") == f"{problem}sm_90"
+    assert kernels_tuned.absent(taken, fat, "cuda:sm_86") == "", "the device takes the images of another architecture"
+    assert kernels_tuned.absent(taken, [{"kernel": "scale", "arch": "gfx942"}], "hip:gfx942") == f"{problem}gfx942"
+
+
 def test_a_case_for_a_kernel_without_configs(subject):
     _made, launched = subject
     bare = SimpleNamespace(kernels=[KERNEL, KERNEL._replace(name="other", configs=())])
