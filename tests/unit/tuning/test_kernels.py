@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.tuned_ops import row
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import tuning_results as records
@@ -120,6 +121,38 @@ def test_a_result_that_takes_what_could_not_be_compiled_for_this_device():
     assert kernels_tuned.absent(taken, fat, "cuda:sm_90") == f"{problem}sm_90"
     assert kernels_tuned.absent(taken, fat, "cuda:sm_86") == "", "the device takes the images of another architecture"
     assert kernels_tuned.absent(taken, [{"kernel": "scale", "arch": "gfx942"}], "hip:gfx942") == f"{problem}gfx942"
+
+
+def test_kernels_that_triton_itself_launches_are_not_tuned():
+    class ScaleBuilder:
+        kernels, compiles_configs = (KERNEL,), True
+        cases = "opforge.ops.cases.triton_ops:SOFTMAX"
+
+        def spec(self):
+            return SimpleNamespace(kernels=("text",))
+
+        def load(self):
+            return SimpleNamespace(kernels=FakeKernels(), library=None)
+
+    with pytest.raises(TuningError, match=r"launched through Triton itself.*Unset OPFORGE_TRITON_JIT and TRITON_INT"):
+        subjects.load(ScaleBuilder())
+
+
+def test_explain_says_that_a_config_is_none_that_the_op_has(tmp_path, monkeypatch):
+    from opforge.cli import tuned as explanation
+
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path))
+    builder = SimpleNamespace(kernels=[KERNEL._replace(configs=CONFIGS[1:])])
+    spec = SimpleNamespace(name="scale", package="", target=Target("cuda", ("sm_90a",)), kernels=("text",), tunable=())
+    entry = SimpleNamespace(record={"description": "0" * 32})
+    value = {"format": 1, "op": "scale", "kernel": "0" * 32, "target": "cuda:sm_90a", "cores": 0}
+    rows = [row(config, 1000, "any", what="scale") for config in CONFIGS]
+    path = records.write(str(tmp_path), {**value, "rows": rows[1:]})
+    assert explanation.explained(builder, spec, entry)["tuned"]["problem"] == ""
+    records.write(str(tmp_path), {**value, "rows": rows[:1]})
+    found = explanation.explained(builder, spec, entry)["tuned"]
+    problem = f"it has the config {CONFIGS[0]} of the kernel 'scale', which the op does not have"
+    assert (found["path"], found["problem"]) == (path, problem)
 
 
 def test_a_case_for_a_kernel_without_configs(subject):
