@@ -169,8 +169,9 @@ print(opforge.get_kernel("acme/plain", 1).VALUE)
 print(*sorted(name[len("opforge."):] for name in sys.modules if name.startswith("opforge.")))
 """
 MODULES = (
-    "environment formats memory packages packages.load packages.load.get_kernel packages.load.tree"
-    " release settings settings.kinds settings.table trust warm warm.machine"
+    "fast_path fast_path.machine foundation foundation.environment foundation.file_owners foundation.fork_lock"
+    " foundation.formats foundation.memory foundation.release foundation.settings foundation.settings.kinds"
+    " foundation.settings.table packages packages.load packages.load.get_kernel packages.load.tree"
 )
 
 
