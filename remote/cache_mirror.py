@@ -15,7 +15,7 @@ from opforge.cache.records import fetched_offer
 from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import PublishError
 
-from . import blobs, kept, kinds, mirror, publish, remembered_answers, statements, topics, withdrawals
+from . import blobs, kinds, mirror, publish, remembered_answers, reverification, statements, topics, withdrawals
 from .kinds import Kind, StoredArtifact
 from .mirror import Copied
 from .remotes import Remote
@@ -89,7 +89,7 @@ def _note(path: str) -> FetchedOffer | None:
 
 def _put(source: ObjectStore, kind: Kind, one: StoredArtifact, note: FetchedOffer) -> None:
     """Puts something into the folder: its blob, its statement, its keys' lists. Raises ValueError, OSError."""
-    item = kept.item_of(note)
+    item = reverification.item_of(note)
     stated = statements.parse(item.data)
     if stated.trees:
         with tempfile.TemporaryFile() as file:

@@ -36,7 +36,7 @@ from opforge.errors import (
 from opforge.foundation import settings
 from opforge.foundation.events import emit
 
-from . import blobs, kept, remembered_answers, topics
+from . import blobs, remembered_answers, reverification, topics
 from .judging import MAX_SECONDS, Lists, counted, judge
 from .kinds import Kind
 from .offers import Offer
@@ -311,7 +311,7 @@ def judged(store: ObjectStore, remote: Remote, wanted: Wanted, is_fresh: bool) -
                 unreadable.append(str(error))
     finally:  # what was read counts, also if a later request has failed
         for listed in lists.new:
-            kept.drop_withdrawn(wanted.layout, listed)
+            reverification.drop_withdrawn(wanted.layout, listed)
     _warn(wanted, remote, refused, unreadable)
     return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.label)), tuple(rejected)
 
@@ -339,7 +339,7 @@ def _warn(wanted: Wanted, remote: Remote, refused: Sequence[SignatureError], unr
 
 def _place(store: ObjectStore, remote: Remote, wanted: Wanted, candidate: Candidate) -> str:
     """Fetches and keeps what a candidate offers; returns its name. Raises ValueError, StoreError, OSError."""
-    offer, note = candidate.offer, kept.note_of(remote, candidate.item, candidate.signer, candidate.stamp)
+    offer, note = candidate.offer, reverification.note_of(remote, candidate.item, candidate.signer, candidate.stamp)
     if not offer.trees:
         return wanted.place(Taken(offer, "", (), note))
     staged = staging.new_folder(wanted.layout, wanted.topic.rpartition("/")[2])
@@ -369,7 +369,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
         known = [noted for each in signers if (noted := remembered_answers.withdrawn(remote, each))]
         for noted in known:
             if noted.listed:
-                kept.drop_withdrawn(layout, noted.listed)
+                reverification.drop_withdrawn(layout, noted.listed)
         if remote.is_unsigned or remembered_answers.not_asked(remote):
             continue
         try:
@@ -377,7 +377,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
             for each in signers:
                 try:
                     if listed := lists.of(each):
-                        kept.drop_withdrawn(layout, listed)
+                        reverification.drop_withdrawn(layout, listed)
                 except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
                     _warn_unknown(what, remote, error)
         except (RemoteError, ExtraNotInstalledError, OSError) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .form import ORDINARY, OURS, Call, Case, MissingError, Place, Prepared, Promise, Seconds
+from .case import ORDINARY, OURS, Call, Case, MissingError, Place, Prepared, Promise, Seconds
 
 __all__ = [
     "CASES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import TIME, Call, Case, Place, Prepared
+from opforge.ops.cases.case import TIME, Call, Case, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from opforge.ops.cases.form import Call, Case, MissingError, Place, Prepared
+from opforge.ops.cases.case import Call, Case, MissingError, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH, deepspeed
 
 FILL = "fill"

@@ -16,7 +16,7 @@ from typing import Any
 
 from opforge.foundation import settings
 
-from .form import MissingError, Place
+from .case import MissingError, Place
 
 DEEPSPEED, TORCH, COMPILED = "DeepSpeed", "torch", "torch.compile"
 PATIENCE = 600.0

@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
-from opforge.ops.cases.form import Call, Case, Place, Prepared, Promise
+from opforge.ops.cases.case import Call, Case, Place, Prepared, Promise
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 
 from opforge.fast_path import machine
-from opforge.foundation import formats, memory, release, settings
+from opforge.foundation import formats, memory, opforge_version, settings
 
 from . import tree
 
@@ -157,7 +157,7 @@ def _name_of(*question: object) -> str:
     if torch is None:
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    value: list[object] = [formats.KERNEL_LOOKUP, release.VERSION, *question]
+    value: list[object] = [formats.KERNEL_LOOKUP, opforge_version.VERSION, *question]
     value += [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
     value += [is_locked, torch.__version__, torch.__file__, sys.platform, machine.libstdcxx(), *machine.name_parts()]
     return memory.name_of(value)

@@ -322,7 +322,7 @@ def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
 
 def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt) -> ModuleType:
     """Downloads and installs the package for the user, with those that it needs, and returns its module."""
-    from opforge.packages.registry import dependencies, install, selection
+    from opforge.packages.registry import dependencies, install_release, selection
 
     if locked is not None:
         numbers = locked.numbers
@@ -340,8 +340,8 @@ def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked 
             raise _nothing_fits(f"{name} {choice.verified.release.version}", labels, "")
         choice = choice._replace(variants=requested)
     for needed in by_name.values():
-        install.install(layout.user_root(), selection.for_this_machine(needed))
-    release, _is_new = install.install(layout.user_root(), choice)
+        install_release.install_release(layout.user_root(), selection.for_this_machine(needed))
+    release, _is_new = install_release.install_release(layout.user_root(), choice)
     module = _from_release(release, label, attempt)
     if module is None:
         raise _nothing_fits(f"{name} {release.version}", attempt.reasons, "")

@@ -82,9 +82,11 @@ def from_json(text: str) -> Unit:
     fields = json.loads(text)
     number = fields.pop("format", None)
     if number != formats.UNIT or fields.keys() != set(Unit._fields):
-        from opforge.foundation import release
+        from opforge.foundation import opforge_version
 
-        raise Refused(f"opforge {release.VERSION} reads units of format {formats.UNIT}, and this one has {number}")
+        raise Refused(
+            f"opforge {opforge_version.VERSION} reads units of format {formats.UNIT}, and this one has {number}"
+        )
     return Unit(**fields)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opforge.ops.cases.form import OURS
+from opforge.ops.cases.case import OURS
 
 from .medians import Median, round_ratios, spread
 from .results import Key, Result, Run

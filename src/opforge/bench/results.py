@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from opforge.errors import BenchFileError
 from opforge.errors.base import damage
 from opforge.foundation import formats
-from opforge.ops.cases.form import OURS, UNITS
+from opforge.ops.cases.case import OURS, UNITS
 
 from . import machine, texts
 from .medians import METHOD, Median, fastest, median, speed_ratio

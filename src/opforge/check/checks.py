@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.accelerator.entry_points import entry_points
-from opforge.foundation import memory, memory_writer, release
+from opforge.foundation import memory, memory_writer, opforge_version
 from opforge.report.ops import OfferedOp, offers, own_offers, readiness
 
 from . import kernels, own_process, stages
@@ -191,7 +191,7 @@ def _outcome(row: Checked, ended: own_process.Ended) -> Checked:
 def _remember(row: Checked) -> None:
     """Remembers the outcome as long as the op's library is the same."""
     if row.library:
-        value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": release.VERSION}
+        value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": opforge_version.VERSION}
         memory_writer.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
-from opforge.foundation import release
+from opforge.foundation import opforge_version
 from opforge.foundation.versions import version_of
 from opforge.packages.form.names import MAX_CHARACTERS
 
@@ -289,7 +289,7 @@ def rendered(name: str, kind: str, build_system: str) -> list[tuple[str, str]]:
         "PACKAGE": package,
         "CLASS": f"{title}Builder",
         "VARIABLE": f"{package.upper()}_DEVICE",
-        "RANGE": compatible_versions(release.VERSION),
+        "RANGE": compatible_versions(opforge_version.VERSION),
         "OTHER_FILES": ", ".join(f'"{path}"' for path in others),
         **({"ACCELERATOR": f"{title}Accelerator"} if kind == "accelerator" else KINDS[kind].values),
         **BUILD_SYSTEMS[build_system].values(KINDS[kind]),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from opforge.ops.cases.form import Case, Place
+from opforge.ops.cases.case import Case, Place
 
 from .tensors import converted, difference, filled, mapped, tensors_of
 

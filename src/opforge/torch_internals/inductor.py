@@ -37,7 +37,7 @@ from typing import Any
 from opforge.errors import CompileForbiddenError
 from opforge.fast_path import library
 from opforge.fast_path.machine import python_tag
-from opforge.foundation import memory, memory_writer, release
+from opforge.foundation import memory, memory_writer, opforge_version
 from opforge.foundation.after_import import call_after_import
 from opforge.foundation.fork_lock import ForkLock
 
@@ -138,7 +138,7 @@ def stamps() -> tuple[memory.FlatStamps, int]:
 
 
 def _memory_name(version: str) -> str:
-    return memory.name_of(["compiled", version, release.VERSION])
+    return memory.name_of(["compiled", version, opforge_version.VERSION])
 
 
 def watch() -> None:

@@ -17,7 +17,7 @@ from opforge.cache.filesystem import lock
 from opforge.errors import TuningError
 from opforge.foundation import formats
 from opforge.foundation.files import make_folder
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Prepared
+from opforge.ops.cases.case import OURS, Call, Case, MissingError, Prepared
 from opforge.testing import values
 from opforge.testing.tensors import cloned, poisoned_memory
 

@@ -18,12 +18,12 @@ from opforge.jits.kind import JIT
 from opforge.remote import (
     blobs,
     claims,
-    kept,
     maintenance,
     mirror,
     publish,
     remembered_answers,
     remotes,
+    reverification,
     statements,
     take,
     topics,
@@ -225,7 +225,7 @@ class TestRefused:
         assert "is not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
         nodes.trust_file().write_text("{")
         assert self.entered() == 0
-        assert any(f"is not used: {kept.REFUSED}." in text for text in warnings_of_the_cache())
+        assert any(f"is not used: {reverification.REFUSED}." in text for text in warnings_of_the_cache())
         nodes.trust_file().unlink()
         nodes.trust(nodes.public, scopes=("jit:inductor/pa*",))
         assert self.entered() == 1
@@ -240,7 +240,7 @@ class TestRefused:
         def fails(path, *_content):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-        monkeypatch.setattr(kept, "write_file", fails)
+        monkeypatch.setattr(reverification, "write_file", fails)
         assert self.entered() == 1 and not warnings_of_the_cache()
 
     def test_one_of_which_a_key_that_was_not_asked_for_withdraws_its_signature(

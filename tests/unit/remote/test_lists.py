@@ -28,7 +28,7 @@ def test_a_withdrawal_that_was_read_counts_if_a_later_request_fails(nodes, tmp_p
 
     monkeypatch.setattr(take, "judge", judge)
     monkeypatch.setattr(take.topics, "read_items", lambda *_: [None])
-    monkeypatch.setattr(take.kept, "drop_withdrawn", lambda _layout, read: dropped.append(read))
+    monkeypatch.setattr(take.reverification, "drop_withdrawn", lambda _layout, read: dropped.append(read))
     kind = types.SimpleNamespace(topic_file=str, needs_withdrawals=True)
     wanted = types.SimpleNamespace(kind=kind, topic="relu", what="relu", layout=Layout(str(tmp_path)))
     (remote,) = remotes.configured()

@@ -84,7 +84,7 @@ def _of_project(
     root: Root, frozen: bool, all_platforms: bool, urls: Sequence[str], offline: bool, as_json: bool
 ) -> tuple[list[tuple[Installed, bool]], list[dict[str, Any]]]:
     """Installs the packages of the project in this folder; returns them, and those that no device here needs."""
-    from opforge.packages.project.install import install_locked
+    from opforge.packages.project.install_locked import install_locked
 
     skipped: list[dict[str, Any]] = []
 
@@ -105,7 +105,7 @@ def _installed(
 
     All are chosen before the first is installed: one that is not there changes nothing.
     """
-    from opforge.packages.registry import install as installing
+    from opforge.packages.registry import install_release as installing
     from opforge.packages.registry import selection
 
     among = selection.sources(urls, offline) if any(not is_folder(text) for text in kernels) else []
@@ -116,7 +116,9 @@ def _installed(
     show_unsigned([choice.verified for choices in chosen for choice in choices])
     results = [(_from_folder(root, text), True) for text in filter(is_folder, kernels)]
     with Transfers(as_json) as transfers:
-        return results + [installing.install(root, choice, transfers) for choices in chosen for choice in choices]
+        return results + [
+            installing.install_release(root, choice, transfers) for choices in chosen for choice in choices
+        ]
 
 
 def _from_folder(root: Root, folder: str) -> Installed:

@@ -14,7 +14,7 @@ from support.remote.withdrawing import entries_of, withdraw
 from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import kept, statements, take, topics, withdrawals
+from opforge.remote import reverification, statements, take, topics, withdrawals
 from opforge.remote.entry_source import WantedEntry
 from opforge.remote.signatures import keys, signing, trust
 
@@ -280,7 +280,7 @@ class TestTrustThatChanges:
         self.damage(nodes)
         for _load in range(2):
             match, rejected = nodes.fetch(builder)
-            assert match is None and kept.REFUSED in reasons(rejected)
+            assert match is None and reverification.REFUSED in reasons(rejected)
         nodes.trust_file().write_text(nodes.trust_file().read_text().replace('"untill"', '"until"'))
         assert nodes.fetch(builder)[0] is None
         nodes.trust(nodes.public)
