@@ -30,16 +30,16 @@ REPRESENTATION = "opforge.builders.display.representation"
 COMPARE_SECONDS = 1.0
 """How long after a comparison of the compiler it is compared again."""
 _seen: dict[tuple[str, ...], tuple[float, list[int]]] = {}
-"""What is compared once a second, which is the same for most builders: when it was looked at, and its stamps."""
+"""State that most builders share, compared once a second: the time of the last comparison, and the stamps."""
 
 
 class Loaded:
-    """What `load` returned, and the state that it followed from. The state is taken before: a later change is seen."""
+    """The module that `load` returned, and the state it depends on, taken before the load: later changes are seen."""
 
     library: Any = None
     module: Any = None
     said: Any = None
-    """What the builder's own code has said, if it decides about the op: it is asked again at each load."""
+    """The answers of the builder's own code, if that code decides about the op: it runs again at each load."""
 
     def __init__(self, builder: OpBuilder) -> None:
         self._began, self._compared = time.time_ns(), time.monotonic()
@@ -204,7 +204,7 @@ class OpBuilder:
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
     source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
-    that older systems load too, and may be built for another processor. `name` is for builders that were DeepSpeed's.
+    that older systems load too, and may be built for another processor. `name` is for builders ported from DeepSpeed.
     """
 
     # Not in the instance's dict: what is in it is compared by each further load.
@@ -226,7 +226,7 @@ class OpBuilder:
     devices: ClassVar[Sequence[str]] = ("cpu",)
     """The devices that it can be built for."""
     architectures: ClassVar[Words] = ()
-    """What the device's sources are compiled for, such as "9.0a" or "gfx942"; by default the target's."""
+    """The device architectures of the build, such as "9.0a" or "gfx942"; by default the target's."""
     groups: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """Further sources with flags, include folders and architectures of their own: see docs/builders.md."""
     requires_torch: ClassVar[str] = ""

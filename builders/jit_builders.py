@@ -32,7 +32,7 @@ NOT_OF_LOAD = frozenset(
     {"name", "sources", "devices", "folder", "version", "kernel_roots", "toolchain", "python_functions", "trace"}
     | {"tunable", "cases"}
 )
-"""What a call reads off the sources, what belongs to a package of ops or to `opforge tune`, and what a load leaves."""
+"""Attributes that the sources decide, that only a package of ops or `opforge tune` uses, or that no load uses."""
 NOT_OF_LOAD_INLINE = frozenset({*NOT_OF_LOAD, "groups"})
 """Groups have files of their own."""
 DEFAULTS: dict[str, Any] = {
@@ -57,7 +57,7 @@ TORCH_HEADERS = tuple(
 USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
 USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
 IS_MODULE = ("PyMODINIT_FUNC", "PyInit_", "NB_MODULE(")
-"""What the source of a Python module has that is written without pybind."""
+"""Marks of the source of a Python module that is written without pybind."""
 SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
 """The device of a source, if its name says it. A `.cu` is HIP's too if the installed torch is built for HIP."""
 

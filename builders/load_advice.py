@@ -1,4 +1,4 @@
-"""What to do about a library that cannot be loaded. Imported only if loading fails, or for an instrumented library."""
+"""Advice about a library that cannot be loaded. Imported only if loading fails, or for an instrumented library."""
 
 from __future__ import annotations
 

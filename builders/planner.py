@@ -28,7 +28,7 @@ LIST_NAMES = ("-MF", "-MT", "-MQ", "-Wp,-MD,", "-Wp,-MMD,")
 """Flags of dependency lists, alone and with a name in the same word or in the next one."""
 STRIPS = frozenset({"-s", "-S", "--strip-all", "--strip-debug", "-strip-all", "-strip-debug"})
 PASSED_ON = ("-Xclang", "-Xcompiler", "-Xpreprocessor")
-"""What comes before a flag for another program."""
+"""Options that pass the next flag to another program."""
 
 
 def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:

@@ -1,4 +1,4 @@
-"""What stops a build from outside: disk, memory, processes or open files run out, or a signal ends a compiler."""
+"""Failures of a build that sources do not cause: no disk, memory, processes or open files left, or a signal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUT_OF_MEMORY = (
     "Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$|"
     "virtual memory exhausted|cc1plus: out of memory|Cannot allocate memory|unable to allocate OS memory"
 )
-"""What g++, clang++, mold and the shell print if memory is short, or if the kernel has killed a process for it."""
+"""Messages of g++, clang++, mold and the shell if memory is short, or if the kernel has killed a process for it."""
 FEWER_COMPILERS = "Lower the number of compilers with OPFORGE_JOBS=1."
 RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
     (
@@ -76,7 +76,7 @@ ENDED_BY_SIGNAL = (
     rf"^{SIGNAL_NAME}(?: \(core dumped\))?$",
     r"^FAILED: \[code=(?P<status>1[2-9]\d)\]",
 )
-"""What g++, clang++, the linker's driver, nvcc, the shell and ninja print about a process that a signal has ended."""
+"""Messages of g++, clang++, the linker's driver, nvcc, the shell and ninja about a process that a signal has ended."""
 SMALLEST_STACK = 1 << 20
 """Bytes. With a smaller stack compilers, and ninja, may crash; the usual limit is 8 MiB."""
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")

@@ -29,7 +29,7 @@ from .store import Match, Store
 
 
 class BuildResult(NamedTuple):
-    """What a build leaves in its staging folder, and what it read."""
+    """The library of a build, in its staging folder, and the build's inputs."""
 
     folder: str
     """Holds the library and nothing else; becomes the entry."""

@@ -82,7 +82,7 @@ class Match(NamedTuple):
 
 Value = TypeVar("Value")
 Sought = tuple[Value, tuple[Rejected, ...]]
-"""What a source gave, and each entry, offer or source that was not taken, with the reason."""
+"""The result of a source, and each rejected entry, offer or source with the reason."""
 
 
 class Source(NamedTuple):
@@ -96,7 +96,7 @@ class Source(NamedTuple):
     area: str = LISTED
     """The folder of the pointers by which entries are found; FETCHED for those that came from a remote."""
     origin: str = ""
-    """What the entries found in it have as their origin, if it is not the folder itself."""
+    """The origin of the entries found in it, if it is not the folder itself."""
 
     def pointers(self, description: str) -> str:
         """Returns the folder that lists the entries of a description."""

@@ -13,7 +13,7 @@ class KindRow(NamedTuple):
     globs: str
     """A pattern of the globs over names that a key may be trusted for."""
     form: str = "NAME"
-    """What its names look like."""
+    """The form of its names, in words."""
 
 
 NAMES = r"[\w*?\[\]!-]+"

@@ -72,7 +72,7 @@ class Signed(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a publisher says of trees."""
+    """A publisher's statement about trees."""
 
     kind: str
     topic: str

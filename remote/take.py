@@ -1,4 +1,4 @@
-"""Takes what remotes offer of any kind: one loop over the remotes, and one rule for who is to blame.
+"""Fetches artifacts of any kind: one loop over the remotes, and one rule for which failures count against a remote.
 
 A remote is asked unless that is forbidden, or it failed within a minute. Each statement of the topic is judged: its
 signature, what it offers, whether that fits, the lists of withdrawals. What was withdrawn from use is removed here. The
@@ -84,11 +84,11 @@ class Taken(NamedTuple):
     """A new folder with its files, inside a staging folder; there is none if it has no tree."""
     files: Sequence[File]
     note: FetchedOffer
-    """What is kept of its statement."""
+    """The record of its statement, to be stored beside it."""
 
 
 class Wanted(ABC):
-    """What is asked for: something of a kind, for a topic."""
+    """A requested artifact: of one kind, for a topic."""
 
     kind: ClassVar[Kind]
     most: ClassVar[int] = 1

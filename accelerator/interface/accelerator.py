@@ -1075,7 +1075,7 @@ SELECT = "opforge.accelerator.select"
 
 
 class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, BuilderLink, Environment):
-    """What one kind of device is and can do.
+    """The properties and operations of one kind of device.
 
     Sizes are in bytes, and `device_index` None means the current device. If a device lacks a feature, the method does
     nothing or returns an emulation: no method that returns a callable or a class ever returns None. A subclass sets

@@ -39,7 +39,7 @@ TORCH_HEADERS = "torch-headers"
 
 
 class AbiPart(NamedTuple):
-    """What an ABI contributes to a plan."""
+    """The contribution of an ABI to a plan."""
 
     standard: str
     defines: tuple[tuple[str, str], ...]

@@ -47,14 +47,14 @@ class Common(TypedDict, total=False):
 
 
 class Files(TypedDict, total=False):
-    """What `load` takes besides: sources that are files may be for several devices."""
+    """Further arguments of `load`, whose source files may be for several devices."""
 
     abi: str | Mapping[str, str] | None
     groups: Sequence[Mapping[str, Any]]
 
 
 class Texts(TypedDict, total=False):
-    """What `load_inline` takes besides."""
+    """Further arguments of `load_inline`."""
 
     abi: str | None
 
@@ -81,7 +81,7 @@ class Enters:
 
 
 class Requirement(NamedTuple):
-    """What an attribute's value requires of a machine. It is recorded with the library."""
+    """The requirement of an attribute's value on the machine. It is recorded with the library."""
 
     name: str
     """Its name in the record."""

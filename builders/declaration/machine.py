@@ -37,7 +37,7 @@ CPU_INFO, CPU_INFO_LENGTH = "/proc/cpuinfo", 16 << 10
 
 
 class Machine(NamedTuple):
-    """What decides whether a library can be loaded here. What is unknown is empty, and refuses no library."""
+    """The properties that decide whether a library can be loaded here. An unknown one is empty, and refuses none."""
 
     processor: str
     """The kind of processor, as `uname -m` prints it."""

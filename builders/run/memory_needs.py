@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 class MemoryNeeds:
-    """What the compilers of one plan need."""
+    """The memory needs of the compilers of one plan."""
 
     def __init__(
         self, plan: BuildPlan, roots: Mapping[str, str], layout: Layout, learnt: Iterable[tuple[str, int]] = ()

@@ -34,7 +34,7 @@ UNNAMED_SECONDS = 3600.0
 """How long an entry stays that no pointer names: it is published before it is named."""
 OVER_LIMIT = "the least recently used, and the store is larger than the limit"
 KINDS = {"": "temporary file", **{name: area.noun for name, area in AREAS.items() if area.noun}}
-"""What the contents of each area are called."""
+"""Names of the contents of each area."""
 POINTERS = frozenset(KINDS[area] for area in pointers.AREAS)
 
 

@@ -15,7 +15,7 @@ SLICE = 0.2  # seconds of one wait in the op: between two, Python handles signal
 
 
 class Requests(Protocol):
-    """What a request was made in: a queue."""
+    """The queue that a request was submitted to."""
 
     op: Any
 
@@ -84,7 +84,7 @@ class Transfer:
 
 
 class Future:
-    """What `read` and `write` return: wait for it with `result()`, or `await` it.
+    """The pending result of `read` or `write`: wait for it with `result()`, or `await` it.
 
     It stays valid if nobody waits: the tensors are kept until they are no longer in use.
     """

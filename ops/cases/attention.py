@@ -58,7 +58,7 @@ def _attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tensor, *re
 
 
 class Attended(NamedTuple):
-    """What a contender of Evoformer's attention gets."""
+    """The inputs of a contender of Evoformer's attention."""
 
     tensors: Tensors
     biases: tuple[Tensor, ...]
@@ -187,7 +187,7 @@ def _sparse_attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tens
 
 
 class Sparse(NamedTuple):
-    """What a contender of block-sparse attention gets: queries, keys, values [1, heads, length, size], the layout."""
+    """Inputs of a contender of block-sparse attention: queries, keys, values [1, heads, length, size], the layout."""
 
     tensors: Tensors
     block: int

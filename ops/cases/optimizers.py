@@ -31,7 +31,7 @@ FUSED, FOREACH, OPERATORS = "torch fused", "torch foreach", "torch operators"
 
 
 class Rule(NamedTuple):
-    """What differs between the optimizers."""
+    """The differences between the optimizers."""
 
     ours: str
     """The class in opforge.ops."""

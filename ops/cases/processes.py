@@ -28,7 +28,7 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class Rank:
-    """What a rank knows about its contender."""
+    """A rank's view of its contender."""
 
     rank: int
     ranks: int

@@ -405,7 +405,7 @@ COPIED: dict[str, Any] = {
     "strided": False,
     "promises": (*ORDINARY, Promise.ZEROS, Promise.PAYLOADS),
 }
-"""What copies elements."""
+"""Fields of the cases whose functions copy elements."""
 ATTENTION: dict[str, Any] = {
     "function": _attend,
     "reference": _attended,

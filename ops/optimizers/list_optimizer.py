@@ -1,4 +1,4 @@
-"""What the optimizers share: states, groups, checks, and one call of the op for all parameters of a step."""
+"""The base of the optimizers: states, groups, checks, and one call of the op for all parameters of a step."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ListOptimizer(Optimizer):
     # -- torch.optim.Optimizer ----------------------------------------------------------------------------------------
 
     profile_hook_step = staticmethod(wrapped_if_observed)
-    """What torch wraps `step` in when the first optimizer of a class is created."""
+    """The wrapper that torch puts around `step` when the first optimizer of a class is created."""
 
     @overload
     def step(self, closure: None = None) -> None: ...

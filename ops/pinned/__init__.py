@@ -28,7 +28,7 @@ class LockedMemory(NamedTuple):
 
 
 class User(Protocol):
-    """What may register locked memory with the kernel."""
+    """A function that may register locked memory with the kernel."""
 
     def forget(self, number: int) -> None:
         """Lets go of memory, which is freed next."""
@@ -37,7 +37,7 @@ class User(Protocol):
 NOT_LOCKED = LockedMemory(0, 0, 0)
 _numbers = itertools.count(1)
 _locked: dict[int, LockedMemory] = {}
-"""What is locked, by address."""
+"""The locked blocks, by address."""
 _users: weakref.WeakSet[User] = weakref.WeakSet()
 _kept: dict[int, list[mmap.mmap]] = {}
 """Memory that no tensor uses, which is not locked, by its size."""

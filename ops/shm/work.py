@@ -1,4 +1,4 @@
-"""What a call of the process group returns, and the threads that run calls in the background."""
+"""The result of a call of the process group, and the threads that run calls in the background."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Lane:
 
 
 class _Line:
-    """What the thread of a lane knows: not the lane, so that it ends."""
+    """State of a lane's thread. It does not refer to the lane, so that the lane can be freed and the thread ends."""
 
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[tuple[Callable[[], None], CallInGroup] | None] = queue.SimpleQueue()

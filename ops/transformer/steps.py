@@ -13,7 +13,7 @@ aten: Any = torch.ops.aten
 
 @dataclass(frozen=True)
 class Form:
-    """What a layer computes."""
+    """The computation of a layer."""
 
     heads: int
     attn_dropout_ratio: float

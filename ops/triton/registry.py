@@ -164,7 +164,7 @@ def rows_of(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 class RowPlan(NamedTuple):
-    """What a call launches over rows that need no copy, as far as it does not depend on addresses."""
+    """The launch of a call over rows that need no copy, as far as it does not depend on addresses."""
 
     rows: int
     columns: int

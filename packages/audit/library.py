@@ -26,9 +26,9 @@ RUNTIMES = re.compile(
 )
 """The libraries that torch brings, or the runtime of the device's vendor."""
 AT_ONCE = ("_ZN3c1017RegisterOperators", "_ZNO3c1017RegisterOperators")
-"""What registers ops when the library is opened, under the name that its source says."""
+"""Symbols of code that registers ops when the library is opened, under the name in its source."""
 BLOCKS = ("_ZN5torch7LibraryC", "aoti_torch_library_init_")
-"""What does so, too, but in a library that opforge has built."""
+"""Symbols that do the same, except in a library that opforge has built."""
 REGISTER = "opforge_register"
 MAX_NAMED = 8
 

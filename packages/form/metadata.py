@@ -34,7 +34,7 @@ OURS_SCHEMA = schema.record(
         "depends": schema.table(TEXT),
     },
 )
-"""What opforge adds to the hub's fields."""
+"""The fields that opforge adds to the hub's."""
 SOURCES = "_source"
 """The folder of a variant with the sources of its library."""
 TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
@@ -88,7 +88,7 @@ class Dependency(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """What a variant's metadata.json states."""
+    """The content of a variant's metadata.json."""
 
     name: str
     """Without the organization."""

@@ -6,7 +6,7 @@ from opforge.errors import OpforgeError
 
 LETTERS, DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz"), frozenset("0123456789")
 INNER = "-_."
-"""What may be inside a part of a name: the hub's repositories have all three."""
+"""Separators inside a part of a name: the hub's repositories have all three."""
 ALLOWED = LETTERS | DIGITS | {*INNER}
 MAX_CHARACTERS = 64
 RESERVED = frozenset(

@@ -14,7 +14,7 @@ METADATA = ".dist-info"
 
 
 class Locked(NamedTuple):
-    """What the calling package's lock file says of a kernel."""
+    """The kernel in the calling package's lock file."""
 
     path: str
     version: Version

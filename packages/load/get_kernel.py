@@ -23,7 +23,7 @@ HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_H
 """They say where the cache of the hub's own loader is: see `packages/project/hub_cache.py`."""
 VARIABLES = (settings.kernels.variable, settings.kernel_path.variable)
 _answers: dict[tuple[object, ...], ModuleType] = {}
-"""What `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
+"""The modules that `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
 
 
 def reset() -> None:
@@ -43,13 +43,13 @@ def get_kernel(
 
     Args:
         name: ORG/NAME, such as "acme/relu".
-        version: The interface, such as 2; an exact version, "2.3"; or a range, ">=2.1,<3". By default what the lock
-            file of the calling package says, else the newest that is installed.
+        version: The interface, such as 2; an exact version, "2.3"; or a range, ">=2.1,<3". By default the version in
+            the calling package's lock file, else the newest installed version.
         variant: The label of a variant, in place of the one that fits best.
         install: Whether to download the package if it is not installed; by default OPFORGE_INSTALL. Without it the
             network is never used.
-        hub: Whether to take it from the cache in which the hub's own loader keeps what it has downloaded. `version` is
-            a number, a branch, a tag or a commit; by default the branch main. What is in OPFORGE_KERNELS comes first.
+        hub: Whether to take the package from the download cache of the hub's own loader. `version` is then a number,
+            a branch, a tag or a commit; by default the branch main. Packages in OPFORGE_KERNELS come first.
 
     The module's `__version__` is the package's, unless the package sets one itself. The same release gives the same
     module, in every thread. Two versions can be loaded side by side: each has its own
@@ -57,7 +57,7 @@ def get_kernel(
     that of torch's current device: another device may have another module.
 
     Raises KernelNotFoundError, KernelIncompatibleError with the reason of each variant, KernelLoadError,
-    KernelFormatError for a name or a version that is none.
+    KernelFormatError for an invalid name or version.
     """
     caller = sys._getframe(1).f_globals.get("__package__") or ""
     environment = os.environ

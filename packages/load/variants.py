@@ -27,7 +27,7 @@ log = logging.getLogger("opforge.kernels")
 
 
 class Attempt:
-    """What one call of `get_kernel` has learned."""
+    """The facts that one call of `get_kernel` has found."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []

@@ -54,7 +54,7 @@ class Options(NamedTuple):
     tried: bool = True
     """Whether a variant that runs here is imported and tested."""
     on: str = ""
-    """What builds the variants, as `build-ops --on` takes it. Empty: this machine."""
+    """The workers that build the variants, as `build-ops --on` takes them. Empty: this machine."""
 
 
 class Packed(NamedTuple):

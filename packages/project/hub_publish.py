@@ -19,11 +19,11 @@ from .hub_locks import REPOSITORY
 
 EXPECTED = "hf:ORG/NAME, such as hf:acme/relu, or hf:ORG/NAME@BRANCH"
 KIND = "kernel"
-"""What the hub calls repositories of kernels."""
+"""The hub's type of repositories of kernels."""
 
 
 class PublishedToHub(NamedTuple):
-    """What is on the hub now."""
+    """The present state of the hub."""
 
     repository: str
     branch: str

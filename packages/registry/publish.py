@@ -51,7 +51,7 @@ class Packed(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What was published."""
+    """A published release."""
 
     name: str
     version: Version
@@ -63,7 +63,7 @@ class Published(NamedTuple):
 
 
 class There(NamedTuple):
-    """What a store has under a version that is to be published."""
+    """The content of a store under a version that is to be published."""
 
     own: str = ""
     """The digest of its release in the signer's list; empty if that names none."""

@@ -205,7 +205,7 @@ class PassedOver(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a release installs."""
+    """A verified release, and its variants to install."""
 
     verified: Verified
     variants: tuple[Variant, ...]

@@ -22,7 +22,7 @@ EXPECTED = "the URL of a Dask scheduler, such as tcp://scheduler:8786, or module
 
 
 class Engine(Protocol):
-    """What runs units. Every method may raise what the engine raises."""
+    """An engine that runs units. Every method may raise the errors of the engine's library."""
 
     def submit(self, text: str, avoid: Collection[str]) -> Any:
         """Returns the future of a unit; workers in `avoid` have refused it."""

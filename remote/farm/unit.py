@@ -26,7 +26,7 @@ DIFFERENT = (
 )
 
 PEAK = schema.record({}, {"peak_bytes": schema.maybe(schema.whole())}, is_open=True)
-"""What is read of `build.json`."""
+"""The fields of `build.json` that are read."""
 
 
 class Refused(Exception):
@@ -126,7 +126,7 @@ def _options(builder: OpBuilder, target: str) -> dict[str, Any]:
 
 
 class Outcome(NamedTuple):
-    """What became of a unit. Its names are public: `--json` and `--report` print them.
+    """The outcome of a unit. Its names are public: `--json` and `--report` print them.
 
     `state` is built, cached, prebuilt, skipped or failed. A worker also answers with refused (by its machine), and with
     interrupted.

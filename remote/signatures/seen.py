@@ -1,4 +1,4 @@
-"""What this user has seen of each signer in each store. It only moves forward: nothing older passes for the newest.
+"""Records the newest list of each signer in each store that this user has seen: an older one is not accepted later.
 
     STATE/seen/ID.json     STATE is $XDG_STATE_HOME/opforge; ID is of the store and the signer's public key
 
@@ -50,11 +50,11 @@ class Seen(NamedTuple):
     """It rises with each change; 0 if nothing was seen."""
     digest: str = ""
     said: Mapping[str, Any] = MappingProxyType({})
-    """What it says, as its reader wrote it for `lacking`, of the form SAID; empty if that is not kept."""
+    """Its content, as its reader wrote it for `lacking`, of the form SAID; empty if that is not kept."""
 
 
 class _Unkept(Exception):
-    """What was seen cannot be read or kept here; the text says why."""
+    """The record of seen lists cannot be read or written; the text gives the reason."""
 
     def __init__(self, reason: str, is_damaged: bool = False) -> None:
         super().__init__(reason)

@@ -21,7 +21,7 @@ class EndlessAnswerError(Exception):
 
 
 class PacedSocket:
-    """What http.client uses of a socket: sendall, makefile and close.
+    """The methods of a socket that http.client uses: sendall, makefile and close.
 
     As with a socket, what `makefile` returned can still be read after `close`.
     """

@@ -26,7 +26,7 @@ WHO = "opforge repair-wheel"
 LEFT_OUT = ("libtorch*", "libc10*", "libcuda*", "libcudart*", "libamdhip64*", "libsycl*")
 """Libraries that torch or the device's driver has loaded before an op is."""
 FIXED = ("machine", "exports", "shims")
-"""What a repair must not change of a library."""
+"""The parts of a library that a repair must not change."""
 
 
 def repair(wheel: str, wheel_directory: str, left_out: Sequence[str] = ()) -> tuple[str, list[str]]:

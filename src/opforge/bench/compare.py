@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What both runs measured, and what only one of them did."""
+    """The measurements of both runs, and those of only one run."""
 
     changes: list[Change]
     left_out: list[tuple[Key, str]]

@@ -35,7 +35,7 @@ LAST = 400
 
 
 class Outcome(NamedTuple):
-    """What a step has shown."""
+    """The result of a step."""
 
     step: str
     state: str

@@ -30,7 +30,7 @@ class InstalledKernel(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What the variant is for, as its folder says it."""
+        """The properties of the variant, from the name of its folder."""
         return self.variant.candidate.label
 
     @property

@@ -21,7 +21,7 @@ class Ended(NamedTuple):
     """How a process ended."""
 
     said: dict[str, Any]
-    """What it has reported, by name; of a name that it reported twice, the last value."""
+    """The reported values, by name; of a name that was reported twice, the last value."""
     problem: str = ""
     """Why it did not end by itself with success; empty if it did."""
     printed: str = ""

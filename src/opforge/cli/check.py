@@ -35,7 +35,7 @@ COLUMNS = (
     "REASON",
 )
 COMPILED = "compiled"
-"""What is given instead of ops to try compiled graphs."""
+"""The argument that checks compiled graphs instead of ops."""
 OP_SECONDS, STEP_SECONDS = 60.0, 600.0
 EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
 

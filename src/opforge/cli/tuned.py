@@ -1,4 +1,4 @@
-"""What `opforge cache explain` says of tuning results."""
+"""Tuning results in the output of `opforge cache explain`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ EXIT_CODES = (
 
 
 class Report(NamedTuple):
-    """What is found in the sources of one argument."""
+    """The findings in the sources of one argument."""
 
     sources: Sources
     obstacles: list[Obstacle]

@@ -80,7 +80,7 @@ class PackError(OpforgeError, RuntimeError):
 
 
 class KernelMappingError(OpforgeError, ValueError):
-    """What is said of the kernels for a model's layers cannot be used; `where` is the entry."""
+    """An entry of a mapping from a model's layers to kernels cannot be used; `where` is the entry."""
 
     def __init__(self, where: str, problem: str, expected: str) -> None:
         super().__init__(f"{where}: {problem}. Expected {expected}." if problem else f"{where}: expected {expected}.")

@@ -46,7 +46,7 @@ HOST = "cpu"
 """The target of this machine's processor, in the form in which it has nothing to check."""
 PLAIN = (str, int, bool, float, type(None))
 NATIVE = ("=native", "@/")
-"""What a flag has in it that selects this machine's processor, or that names a file of flags."""
+"""Parts of a flag that select this machine's processor, or that name a file of flags."""
 DAY = "=day"
 """Stands among environment variables for the day, for what __DATE__ is a part of. No variable has this name."""
 Place = tuple[str, Collection[int], int, str]

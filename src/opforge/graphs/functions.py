@@ -56,9 +56,9 @@ def compile(
         encode = opforge.compile(model, "encoder")
         loss = encode(batch).sum()  # the first call compiles, or finds what was compiled
 
-    It is found in the user's store or fetched, signed, from a remote, as `opforge.compiled` finds graphs. The whole
-    function must be one graph. What cannot be compiled so is traced in each process, inside `opforge.compiled(name)`;
-    a warning says why.
+    The compiled function is found in the user's store, or fetched from a remote with its signature, as in
+    `opforge.compiled`. The whole function must be one graph. Otherwise it is traced in each process, inside
+    `opforge.compiled(name)`, and a warning gives the reason.
 
     Args:
         function: A function, a method or a module.
@@ -71,7 +71,7 @@ def compile(
 
 
 class CompiledFunction:
-    """What `opforge.compile` returns: call it instead of the function."""
+    """The compiled function that `opforge.compile` returns: call it instead of the original."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class CompiledFunction:
 
     @property
     def _plain(self) -> Any:
-        """What is compiled: of a module its forward."""
+        """The compiled function; for a module, its forward."""
         return getattr(self._function, "forward", self._function)
 
     def _asked(self) -> dynamo.Options:

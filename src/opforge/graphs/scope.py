@@ -59,7 +59,7 @@ class compiled:
     `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their graphs; scopes of
     two names record each what is compiled while they are open.
 
-    Nothing that goes wrong with a page is an error: a warning says it in a line, and torch compiles.
+    A failure with a page is never an error: a one-line warning reports it, and torch compiles.
 
     Args:
         name: Up to 100 letters, digits, '_' and '-'. Raises SettingError for any other.
@@ -82,7 +82,7 @@ class compiled:
 
 
 def load_compiled(name: str) -> Graphs:
-    """Begins what `compiled` begins, and returns the same. `save_compiled` ends it.
+    """Begins a scope like `compiled`, and returns it. `save_compiled` ends the scope.
 
     Raises SettingError for a name that cannot be one.
     """
@@ -92,7 +92,7 @@ def load_compiled(name: str) -> Graphs:
 
 
 def save_compiled(name: str) -> None:
-    """Stores what was compiled since `load_compiled`. Raises CompiledScopeError if that was not called."""
+    """Stores the graphs that were compiled since `load_compiled`. Raises CompiledScopeError if that was not called."""
     if not _by_name.get(name):
         raise CompiledScopeError(name, sorted(other for other, begun in _by_name.items() if begun))
     session.leave(_by_name[name].pop())

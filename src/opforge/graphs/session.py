@@ -50,17 +50,17 @@ class Session:
         self.was_left_by_error, self.found_none = False, True
         self.entries: Entries | None = None
         self.pages: list[Page] = []
-        """What was found, and torch has taken."""
+        """The pages that were found and loaded into torch."""
         self.functions: dict[str, list[bytes]] = {}
-        """What was compiled ahead, by key: see functions.py. Those of this machine come first."""
+        """Functions that were compiled ahead, by key: see functions.py. Those of this machine come first."""
         self._held = ExitStack()
-        """What keeps other processes waiting until this one has stored its graphs."""
+        """The lock that other processes wait for until this one has stored its graphs."""
         self._private = ExitStack()
-        """What keeps torch's caches in a folder of this session."""
+        """The scope that keeps torch's caches in a folder of this session."""
 
     @property
     def name(self) -> str:
-        """What scopes call it."""
+        """Its name in scopes."""
         return self.topic.label
 
     def begin(self) -> None:

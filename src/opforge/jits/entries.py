@@ -32,7 +32,7 @@ WRITE_SECONDS = 30.0
 
 
 class Entries:
-    """What is kept of one JIT under a label. All methods may be called by any thread."""
+    """The entries of one JIT under a label. All methods may be called by any thread."""
 
     def __init__(
         self, topic: Topic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True

@@ -12,7 +12,7 @@ from .kind import JIT
 
 
 class Explained(NamedTuple):
-    """What is stored under a label, and how it differs."""
+    """The pages stored under a label, and how they differ."""
 
     path: str
     entries: int

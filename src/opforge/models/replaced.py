@@ -28,7 +28,7 @@ class UncopiedError(Exception):
 
 
 class Record:
-    """What became of a layer in a scope."""
+    """The state of a layer in a scope."""
 
     def __init__(self, name: str, layer: str, kernel: str = "", reason: str = "") -> None:
         self.name, self.layer, self.kernel, self.reason = name, layer, kernel, reason

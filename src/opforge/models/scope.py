@@ -278,7 +278,7 @@ class _Guard:
 
 
 def explain_kernels(model: Any) -> Explanation:
-    """Returns a line for each layer that the last scope's mapping named: the kernel that it has, or why it has none.
+    """Returns one line for each layer that the last scope's mapping named: its kernel, or the reason for having none.
 
     The attributes of a line are `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked`, `difference` and
     `unchecked`. Raises KernelScopeError for a model that had no scope.

@@ -37,7 +37,7 @@ class Edit(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a process has printed."""
+    """The output of a process."""
 
     result: object
     compiled: list[str]
@@ -45,7 +45,10 @@ class Ran(NamedTuple):
 
 
 class JitContract(Contract):
-    """What every adapter guarantees. A subclass says which, and has a project whose `main.py` defines `result()`."""
+    """The guarantees of every adapter, as tests.
+
+    A subclass names the adapter, and has a project whose `main.py` defines `result()`.
+    """
 
     jit: str
     """The name of the adapter."""

@@ -104,7 +104,7 @@ class Tried(NamedTuple):
 
 
 class OpContract(Contract):
-    """What every op guarantees, and what the cases of this one promise.
+    """The guarantees of every op, and the promises of this op's cases, as tests.
 
     A subclass names the op's builder, whose cases are tried; or cases whose functions need none.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ToolchainContract(Contract):
-    """What every toolchain guarantees.
+    """The guarantees of every toolchain, as tests.
 
     It is tested with the compiler of this machine, and skipped without one::
 

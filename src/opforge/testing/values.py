@@ -1,4 +1,4 @@
-"""What a case's function computes, and how that differs from its reference: for the contract, the check, the tuning."""
+"""Compares the results of a case's function with its reference: for the contract, the check and the tuning."""
 
 from __future__ import annotations
 

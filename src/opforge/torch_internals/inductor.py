@@ -1,4 +1,4 @@
-"""What opforge takes from torch.compile that has no public interface: all of it is in this file, for TORCH alone.
+"""The private parts of torch.compile that opforge uses: all of them are in this file, for TORCH alone.
 
 The functions of torch and Triton by which a compile passes are wrapped when their modules are imported. Observers learn
 what is recorded, compiled and loaded, and may offer C++ libraries. Refusals are asked before anything is compiled. With
@@ -59,7 +59,7 @@ log = logging.getLogger("opforge")
 
 
 class Observer:
-    """What wants to know of the compiles of this process."""
+    """A listener to the compiles of this process."""
 
     def artifact(self, kind: str, key: str, content: bytes) -> None:
         """Receives each artifact that torch makes or finds."""

@@ -45,16 +45,16 @@ class Step(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"{self.case.kernel + ', ' if self.case.kernel else ''}{self.dtype} of {self.counted}"
 
 
 class Done(NamedTuple):
-    """What became of a step."""
+    """The outcome of a step."""
 
     step: Step
     row: Mapping[str, Any] | None
-    """What was found; None if nothing was timed."""
+    """The result; None if nothing was timed."""
     is_new: bool = True
     """Whether it was timed now, and not by an earlier run."""
     problem: str = ""

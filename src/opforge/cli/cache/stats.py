@@ -31,7 +31,7 @@ ROWS: tuple[tuple[str, bool, Callable[[Period], str]], ...] = (
     ("  time", False, lambda period: _seconds_text(period.amounts["waiting"])),
     ("time saved", True, lambda period: _seconds_text(period.amounts["saved"])),
 )
-"""What is shown of a period: its name, whether it is shown without -v, and its text."""
+"""The rows of a period: name, whether the row is shown without -v, and its text."""
 
 
 @click.command("stats", cls=Guarded)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from opforge.remote.mirror import Copied
 
 HUB = "hf:"
-"""What the name of a kernel of the hub begins with."""
+"""Prefix of the name of a kernel of the hub."""
 CACHE = "cache:"
-"""What stands for the cache of this machine."""
+"""The word for the cache of this machine."""
 
 
 @click.command("mirror", cls=Guarded)
