@@ -35,14 +35,14 @@ ROWS: tuple[tuple[str, bool, Callable[[Period], str]], ...] = (
 
 
 @click.command("stats", cls=Guarded)
-@click.option("--zero", is_flag=True, help="Begin a new count. What was counted before stays in the column ALL.")
+@click.option("--zero", is_flag=True, help="Begin a new count. Earlier counts stay in the column ALL.")
 @json_option
 def command(zero: bool, as_json: bool) -> None:
-    """Show hits, misses, the time that was saved, and how full the cache is. With -v also what is in it.
+    """Show hits, misses, the time that was saved, and how full the cache is. With -v also its contents.
 
-    A hit is a look-up that found a built op; the time saved is what its build took. Loading an op again in one process
-    is not counted. What is counted is of this user on this machine. Each process adds what it has counted when it ends:
-    the hits of one that is killed are lost.
+    A hit is a look-up that found a built op; the time saved is the time of its build. Loading an op again in one
+    process is not counted. The counts are of this user on this machine. Each process adds its counts when it ends: the
+    hits of one that is killed are lost.
 
     \b
     Examples:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 @into_options
 @remote_option
-@click.option("--frozen", is_flag=True, help="Install what the lock file says, and fail if it is out of date.")
-@click.option("--offline", is_flag=True, help="Use no network: only folders (file://), and what is installed.")
+@click.option("--frozen", is_flag=True, help="Install the releases of the lock file, and fail if it is out of date.")
+@click.option("--offline", is_flag=True, help="Use no network: only folders (file://), and installed packages.")
 @click.option("--all-platforms", is_flag=True, help="Install every variant, for an image that serves many machines.")
 @click.option("--dry-run", is_flag=True, help="Show which variant would be installed, and why each other would not.")
 @click.option(
@@ -50,9 +50,9 @@ def install(
     machine: str | None,
     as_json: bool,
 ) -> None:
-    """Install kernel packages; without KERNEL those of the project in this folder, by its lock file.
+    """Install kernel packages; without KERNEL, those in the lock file of the project in this folder.
 
-    KERNEL is ORG/NAME, with a version or a range after it if wanted, or a folder that `opforge pack` has written, such
+    KERNEL is ORG/NAME, with an optional version or range after it, or a folder that `opforge pack` has written, such
     as ./relu. Of each, the variant that fits this machine best is downloaded, and every file is checked.
 
     \b
