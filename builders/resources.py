@@ -188,7 +188,7 @@ def _signal_of(match: re.Match[str]) -> int:
 def _signal_advice(number: int) -> str:
     name = next((member.name for member in signal.Signals if member == number), "")  # real-time signals have none
     if name in CRASHES:
-        return small_stack() or "It crashed: try another version of it with CXX, or report this to those who make it."
+        return small_stack() or "It crashed: try another version of it with CXX, or report this to its developers."
     if name == "SIGKILL":
         return f"Memory may have run out. {memory_advice()}"
     if name == "SIGXCPU":

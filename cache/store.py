@@ -235,7 +235,7 @@ class Store:
                 stamped, problem = self._compare(entry, seen, root_paths)
                 problem = problem or accept(entry.record) or self._damage(entry)
             except UNREADABLE:  # a hit compares no record with the whole schema
-                problem = "what it was built from cannot be read"
+                problem = "the record of its inputs cannot be read"
             if not problem:
                 return Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected)
             rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))

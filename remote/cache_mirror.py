@@ -117,7 +117,5 @@ def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust.Trusted
         if noted.listed.order > before.order and not noted.listed.lacks(before):
             source.put_if_unchanged(name, noted.content, there.version)
         elif before.lacks(noted.listed):
-            problem = (
-                f"{withdrawals.WHAT} of {signer.key.name} that {remote} has says other things than another remote's"
-            )
+            problem = f"{withdrawals.WHAT} of {signer.key.name} that {remote} has differs from another remote's"
             raise ValueError(f"{problem}: {DIFFER}")

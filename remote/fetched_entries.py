@@ -51,7 +51,7 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
             is_accepted = True
         except SignatureError as error:
             rejected.append(Rejected(layout.entry(name), error.reason))
-            log.warning("%s: what was fetched before is not used now: %s", request.op, error)
+            log.warning("%s: an entry that was fetched before is not used now: %s", request.op, error)
         except FileNotFoundError:
             continue  # another process has removed it
         except ExtraNotInstalledError as error:

@@ -54,7 +54,7 @@ def trusted(what: str) -> Trust | None:
     try:
         return trust.parse(path, data)
     except TrustFileError as error:
-        log.warning("%s: what was fetched before is used, and nothing else: %s", what, error)
+        log.warning("%s: only artifacts that were fetched before are used: %s", what, error)
         return None
 
 
@@ -130,7 +130,7 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
                 with suppress(OSError):
                     kind.drop(one)
                 reason = withdrawn[title] or "it gave no reason"
-                text = "What was fetched as %s was withdrawn by the key %s and is not used: %s"
+                text = "The fetched %s was withdrawn by the key %s and is not used: %s"
                 log.warning(text, title, listed.key, reason)
 
 

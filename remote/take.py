@@ -226,7 +226,7 @@ class ConfiguredRemotes:
         """Takes note of a failure, so that the remote is left alone for a while, and returns the reason."""
         if isinstance(failure, OSError) and not isinstance(failure, RemoteError):  # of this machine's disk
             log.warning("%s: what %s offers cannot be written here: %s", what, remote, failure)
-            return f"what it offers cannot be written here ({failure.strerror})"
+            return f"the fetched files cannot be written here ({failure.strerror})"
         reason = str(failure).removeprefix(f"{remote}: ")
         is_its_own = remembered_answers.note_failure(remote, failure)
         if self._is_fresh:  # who asks so shows the reason, and may have many ops to ask for

@@ -392,7 +392,7 @@ def _is_empty(store: ObjectStore) -> bool:
 def _older(store: ObjectStore, before: Withdrawals, newest: Withdrawals) -> PublishError:
     """Returns the error for a list that is older than what this user knows of it."""
     there = f"the one there was made {_day(before.date)}" if before.date else "the store has no list"
-    hint = "Who controls the store may hide what you have withdrawn. To put it back: opforge withdraw URL"
+    hint = "Whoever controls the store may hide your withdrawals. To put it back: opforge withdraw URL"
     return PublishError(WHAT, store.url, f"{there}, and you know one of {_day(newest.date)}", hint)
 
 

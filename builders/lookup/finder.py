@@ -148,7 +148,7 @@ class Finder:
             return None
         if str(reason) not in _warned:
             _warned.add(str(reason))
-            text = "%s: no %s was found (%s): what was built before is used, with the same search variables and flags"
+            text = "%s: no %s was found (%s): an earlier build is used, with the same search variables and flags"
             log.warning(text, lookup.spec.name, reason.what, ", ".join(reason.searched))
         memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return memory.with_compiler(match, {}, snapshot).entry

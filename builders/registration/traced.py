@@ -219,7 +219,7 @@ def _class_texts(kind: Any) -> list[str]:
     What the methods read is not in it: torch has guards for that where it inlines them.
     """
     if not isinstance(kind, type):
-        return ["it is no class"]
+        return ["it is not a class"]
     texts = list[str]()
     for base in _bases(kind):
         texts.append(f"{base.__module__}.{base.__qualname__}")

@@ -102,7 +102,7 @@ def file_differences(inputs: Any, root_paths: Mapping[str, str], disk: Disk) -> 
     Hashes every file. `inputs` is the field of the record or of build.json.
     """
     if schema.problem(inputs, INPUTS):
-        return [ChangedFile("", "its record does not say what it was built from")]
+        return [ChangedFile("", "its record does not list its inputs")]
     recorded = Inputs.from_json(inputs)
     changed = []
     for dependency in recorded.files:

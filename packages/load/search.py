@@ -156,7 +156,7 @@ def load(
     range_text = locked.numbers.text if locked else numbers.text
     command = f"opforge install '{name}@{range_text}'" if range_text else f"opforge install {name}"
     if attempt.reasons:
-        raise _nothing_fits(text, attempt.reasons, f"Install what is locked with: {command}" if locked else "")
+        raise _nothing_fits(text, attempt.reasons, f"Install the locked releases with: {command}" if locked else "")
     from opforge.errors import KernelNotFoundError
 
     others = [

@@ -242,7 +242,7 @@ def _refuse_others(store: ObjectStore, there: There, own: Signed, what: str) -> 
         others = ", ".join(sorted(there.signed.signers))
         reason = f"this version was published already, signed by {others}, which is not trusted here for it"
         file = statements.name_of(there.signed.digest)
-        hint = f"Trust that key: opforge key trust NAME:KEY --for SCOPE. If nobody knows it, remove {file}"
+        hint = f"Trust that key: opforge key trust NAME:KEY --for SCOPE. If the key is unknown, remove {file}"
         raise PublishError(what, store.url, reason, f"{hint}, and publish again")
 
 

@@ -65,7 +65,7 @@ class _Unkept(Exception):
         hint = HINT[:1].lower() + HINT[1:]
         if self.is_damaged:
             hint = f"remove that file, if nobody else can have changed it, and c{COMPARE}"
-        reason = f"what was seen of its signer cannot be kept in {folder()} ({self})"
+        reason = f"the record of its signer's lists cannot be kept in {folder()} ({self})"
         return f"{reason}, and the trust file requires that: {hint}"
 
     def warn(self) -> None:
@@ -74,10 +74,10 @@ class _Unkept(Exception):
             return
         _warned.add(str(self))
         if self.is_damaged:
-            text = "What was seen of remotes was damaged and is made anew: %s: %s. C%s."
+            text = "The record of seen lists was damaged and is created again: %s: %s. C%s."
             log.warning(text, self, "a revocation may be hidden from this machine", COMPARE)
         else:
-            log.warning("What was seen of remotes cannot be kept in %s (%s): %s. %s.", folder(), self, LOSS, HINT)
+            log.warning("The record of seen lists cannot be kept in %s (%s): %s. %s.", folder(), self, LOSS, HINT)
 
 
 def folder() -> str:

@@ -236,7 +236,7 @@ def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
     try:
         file.write(chunk)
     except OSError as error:
-        reason = f"what it brought cannot be written ({error.strerror})"
+        reason = f"the received data cannot be written ({error.strerror})"
         raise StoreError(url, operation, reason, "Free some space") from error
 
 

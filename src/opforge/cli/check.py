@@ -184,7 +184,7 @@ def _print(results: Sequence[Checked]) -> None:
             click.echo(f"{row.name} on {row.accelerator or row.target}: {', '.join(row.promises)}")
     states = Counter(row.state for row in results)
     heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
-    click.echo("unchecked: the op was loaded and called, and no reference says what is right.")
+    click.echo("unchecked: the op was loaded and called, and it has no reference.")
 
 
 def _first_line(row: Checked) -> str:

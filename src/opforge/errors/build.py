@@ -162,6 +162,6 @@ class CompiledScopeError(OpforgeError, RuntimeError):
     def __init__(self, name: str, begun: Sequence[str]) -> None:
         super().__init__(
             f"save_compiled({name!r}): load_compiled has not begun it. Begun: {', '.join(begun) or 'none'}."
-            f" Call load_compiled({name!r}) before what is compiled."
+            f" Call load_compiled({name!r}) before the code that compiles."
         )
         self.name, self.begun = name, tuple(begun)

@@ -175,12 +175,12 @@ class CompiledFunction:
                     raise dynamo.AheadError(reason)
                 ahead = dynamo.load(pickle, self._plain, facts, _registrations())
             except dynamo.AheadError as error:
-                log.info("%s: what was compiled for %s is not used: %s", self.name, self._label, error)
+                log.info("%s: the function compiled for %s is not used: %s", self.name, self._label, error)
                 continue
             if ahead.fits(arguments, named):
                 self.found += 1
                 return ahead
-            log.info("%s: what was compiled for %s does not fit: a guard fails", self.name, self._label)
+            log.info("%s: the function compiled for %s does not fit: a guard fails", self.name, self._label)
         return None
 
     def _compiled(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:

@@ -34,7 +34,7 @@ NOTHING = (
     "%s: torch compiled nothing in this scope, and there was nothing to find: what ran in it was compiled before, in"
     " this process, or is not compiled. Begin the scope before its first call"
 )
-ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; what it gave is kept"
+ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; its answer is kept"
 
 
 class Session:
@@ -179,7 +179,7 @@ class Session:
             known = {one.folder for one in self.entries.pages}
             self.entries.look()
         except (CacheDirError, OSError) as error:
-            log.info("%s: nobody is waited for: %s", self.name, error)
+            log.info("%s: no other process is waited for: %s", self.name, error)
             return False
         loaded = [one for one in self.entries.pages if one.folder not in known and self._load(one)]
         self.pages += loaded

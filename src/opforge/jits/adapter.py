@@ -40,7 +40,7 @@ BUILT_IN = {
 BY_NAME_ALONE = ("inductor",)
 """Those that begin only where they are named: in a scope of compiled graphs other processes wait for its end."""
 GROUP = "opforge.jits"
-OTHER_VERSION = "%s %s: what it compiles is neither found nor kept: opforge's adapter was tried with %s"
+OTHER_VERSION = "%s %s: its compiled code is neither found nor kept: opforge's adapter was tried with %s"
 SAME = {"host": True, "pickle": True, "gpu": False}
 """Whether what an adapter holds runs on the host, by the instructions of its processor."""
 
@@ -125,7 +125,7 @@ class Adapter(ABC):
                 self._undo = self.install()
             except Exception as error:  # of another project's names
                 self.active.remove(entries)
-                notices.warn("%s %s: what it compiles is neither found nor kept: %s", self.name, self.version(), error)
+                notices.warn("%s %s: its compiled code is neither found nor kept: %s", self.name, self.version(), error)
 
     def end(self, entries: Entries) -> None:
         """Uses them no longer."""

@@ -188,7 +188,7 @@ class NinjaAdapter(Adapter):
         own = [*_own_folders(ordered.compilers), *ordered.cuda]
         rows, names, folders = list[list[Any]](), set[str](), set[tuple[int, str]]()
         if missing := [path for path in ordered.sources if os.path.normpath(path) not in listed]:
-            raise ValueError(f"the compiler has not listed what it has read for {missing[0]}")
+            raise ValueError(f"the compiler has not listed the files that it read for {missing[0]}")
         for path in sorted(listed):
             with open(path, "rb") as file:
                 content = file.read()

@@ -33,7 +33,7 @@ def kept_problem(read: Page, where: Topic) -> str:
 
     def expected(offer: Offer) -> None:
         if offer.tree.digest != read.digest or offer.facts != read.facts:
-            raise ValueError(f"{page.RECORD} says other than what was signed")
+            raise ValueError(f"{page.RECORD} differs from the signed one")
 
     return reverification.problem(os.path.join(read.folder, SIGNED), JIT, str(where), f"{where.name}: a page", expected)
 
@@ -125,6 +125,6 @@ class Remotes:
                 push(objects, remote, JIT, JIT.at(folder), keys.signer())
             return True
         except (*FAILURES, SettingError) as error:
-            log.warning("%s: what was compiled was not published to %s: %s", self._wanted.what, remote, error)
+            log.warning("%s: compiled code was not published to %s: %s", self._wanted.what, remote, error)
             remembered_answers.note_failure(remote, error)
             return False

@@ -127,13 +127,13 @@ class warmed:
         try:
             entries = one.open(self.name)
         except Exception as error:  # of a store that cannot be trusted, or of another package
-            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
+            notices.warn("jit:%s/%s: its compiled code is neither found nor kept: %s", name, self.name, error)
             return
         try:
             one.begin(entries)
             self._begun[name] = one, entries
         except Exception as error:  # of another package, or of a disk
-            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
+            notices.warn("jit:%s/%s: its compiled code is neither found nor kept: %s", name, self.name, error)
 
 
 def _imported(name_of_module: str, _module: ModuleType) -> None:

@@ -259,7 +259,7 @@ class kernels_for:
 GUARDED = {
     "_opforge_scope": "it is copied or saved with its kernels",
     "__prepare_scriptable__": "it is scripted with its kernels",
-    "_apply": "it is moved or converted, and its kernels were chosen for what it is",
+    "_apply": "it is moved or converted, and its kernels were chosen for its present device and dtype",
 }
 """Attributes of a module in a scope -> what uses them, which would take the kernels along without a word."""
 

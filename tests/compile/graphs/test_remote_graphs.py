@@ -96,7 +96,7 @@ class TestPublished:
         monkeypatch.setattr(remote, "push", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         run_step()
         (warning,) = warnings_of_the_cache()
-        assert warning.startswith(f"inductor/pair: what was compiled was not published to {nodes.url}: ")
+        assert warning.startswith(f"inductor/pair: compiled code was not published to {nodes.url}: ")
         assert "No space left on device" in warning
 
 
@@ -272,7 +272,7 @@ class TestRefused:
         record = page.read_record(str(folder))
         page.write_record(str(folder), record["tree"], {**record["facts"], "made": 2})
         assert self.entered() == 1  # it is fetched again
-        assert "is not used: page.json says other than what was signed." in warnings_of_the_cache()[0]
+        assert "is not used: page.json differs from the signed one." in warnings_of_the_cache()[0]
 
 
 class Evil:

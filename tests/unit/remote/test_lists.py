@@ -75,5 +75,5 @@ def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_with
     assert nodes.store.put_if_unchanged(name, newer.data, there.version)
     shutil.rmtree(nodes.folder / "node-caches", ignore_errors=True)
     nodes.enter("another")
-    with pytest.raises(StoreBehindError, match="it is not the list that was seen before, and lacks what that says"):
+    with pytest.raises(StoreBehindError, match="it is not the list seen before, and lacks entries of it"):
         Lists(nodes.store, remote, trust.read(), True).of(signer)

@@ -196,7 +196,7 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     value = {**tuned_ops.result(op_class().load().__entry__, row({"block": 512})), "cores": other.cores}
     push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
     assert tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
-    what = f"What was fetched as tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
+    what = f"The fetched tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
     assert what in caplog.messages and not os.path.exists(path)
     assert block(op_class) == 256
 

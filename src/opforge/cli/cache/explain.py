@@ -78,7 +78,7 @@ def _explain_jit(name: str, as_json: bool) -> None:
     jit, slash, label = name.partition("/")
     if not slash or not label or jit not in adapter.every():
         known = ", ".join(adapter.every())
-        raise click.UsageError(f"'jit:{name}' is no label of an adapter. Expected jit:ADAPTER/LABEL, of {known}.")
+        raise click.UsageError(f"'jit:{name}' is not an adapter's label. Expected jit:ADAPTER/LABEL, of {known}.")
     pages = list(explain(own_store().layout, name))
     if as_json:
         emit_json([page._asdict() for page in pages])

@@ -57,7 +57,7 @@ def command(zero: bool, as_json: bool) -> None:
     layout = own_store().layout
     if zero and not counts.zero(layout.root):
         advice = "Set XDG_CACHE_HOME to a folder that you can write"
-        raise CacheDirError(layout.root, "what is counted of this cache cannot be written to any folder", advice)
+        raise CacheDirError(layout.root, "the counts of this cache cannot be written to any folder", advice)
     shown, limit = counts.read(layout.root), settings.cache_max_size()
     areas, entries = listing.areas(layout), listing.entries(layout)
     total, limited = sum(area.size for area in areas), size_log.count(layout)

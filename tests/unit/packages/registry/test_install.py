@@ -158,7 +158,7 @@ def test_no_list_of_withdrawals_is_no_answer_where_it_must_be_known(registry, mo
     trust.write(trust.read()._replace(requires_state=True))
     with pytest.raises(SignatureError) as error:
         registry.install()
-    assert "what was seen of its signer cannot be kept in" in str(error.value)
+    assert "the record of its signer's lists cannot be kept in" in str(error.value)
     assert "and the trust file requires that: set XDG_STATE_HOME to a folder of your own that stays" in str(error.value)
     monkeypatch.setenv("XDG_STATE_HOME", str(registry.scratch / "state"))
     assert str(registry.install().version) == "1"
