@@ -107,7 +107,7 @@ class Loaded:
 
 
 def _load_torchs(builder: OpBuilder, entry: Entry, folders: str) -> Any:
-    """Returns what a library of torch's ABI provides; None if it has been removed meanwhile. Raises LoadError."""
+    """Returns the functions of a library of torch's ABI; None if it was removed meanwhile. Raises LoadError."""
     from opforge.errors import LoadError
 
     from . import loader
@@ -127,7 +127,7 @@ def _state(builder: OpBuilder) -> list[Any]:
 
 
 def said_by(builder: OpBuilder) -> Any:
-    """Returns what a builder's own code says of the op: its spec, and what the functions of the library are given."""
+    """Returns the results of a builder's own code: the op's spec, and the arguments of the library's functions."""
     signatures = {name: (result, [*kinds]) for name, (result, kinds) in builder.signatures.items()}
     return builder.spec(), signatures, {**builder.fakes}
 
@@ -357,7 +357,7 @@ class OpBuilder:
             raise
 
     def current(self) -> Loaded | None:
-        """Returns what `load` returned last, while nothing that it followed from has changed; otherwise None."""
+        """Returns the module that `load` returned last; None if anything that it depends on has changed since."""
         loaded = self._loaded
         return loaded if loaded is not None and loaded.is_current(self) else None
 

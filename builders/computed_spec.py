@@ -1,4 +1,4 @@
-"""Whether a builder's spec may change although its attributes compare as equal: then it is asked at each load."""
+"""Whether a builder's spec may change although its attributes compare as equal: then it is computed at each load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builder for the arguments of `opforge.load`, and what is read off its sources.
+"""The builder for the arguments of `opforge.load`, and the attributes that are detected in its sources.
 
 Not imported by a call that is answered from this process. The first call of a process imports it, and looks the op up
 by what is remembered: what only errors, sources by device and builds need is imported where they are.
@@ -208,7 +208,7 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Returns what the function returns for the value or, of values by device, for each."""
+    """Returns the function's result for the value or, of values by device, for each."""
     return {key: function(part) for key, part in value.items()} if isinstance(value, Mapping) else function(value)
 
 

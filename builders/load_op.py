@@ -242,7 +242,7 @@ def _capabilities_for(target: Target, op: str) -> Capabilities:
 
 
 def _printed_steps(builder: Any, spec: OpSpec) -> Progress:
-    """Returns what prints the steps of a build in words."""
+    """Returns the function that prints the steps of a build in words."""
     from .waiting.steps import Steps  # for load(verbose=True) alone
 
     return Steps(spec.name, str(spec.target), lambda: builder.trace)

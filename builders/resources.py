@@ -106,7 +106,7 @@ def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildRes
 
 
 def memory_advice() -> str:
-    """Returns what to do about memory that ran out: fewer compilers, unless one runs alone already."""
+    """Returns the advice if memory ran out: fewer compilers, unless one runs alone already."""
     if settings.jobs() != 1:
         return FEWER_COMPILERS
     return "One compiler ran alone (OPFORGE_JOBS=1): give it more memory, or divide the source it compiles."
@@ -163,7 +163,7 @@ def is_out_of_memory(output: str) -> bool:
 
 
 def small_stack() -> str:
-    """Returns what to do about a limit on the stack with which compilers crash; empty if it is no such limit."""
+    """Returns the advice about a limit on the stack with which compilers crash; empty for any other limit."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_STACK)[0]

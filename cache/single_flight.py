@@ -1,4 +1,4 @@
-"""One build of a plan, however many processes request it at the same time: the lock, a staging folder, the result."""
+"""One build of a plan, however many processes request it at the same time: lock, staging folder, result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where entries are found: the user's store, and the layers that are searched before it. `publish.py` adds entries."""
+"""Where entries are found: the user's store, and the layers that are searched before it. `admit.py` adds entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies what this machine's cache holds to a store: signs what was made here, and keeps the statements of the rest.
+"""Copies this machine's cache to a store: signs artifacts made here, and keeps the statements of the others.
 
 What was fetched goes into a folder first, a store like any other: its statements as they were signed, its blobs, packed
 again, and the lists of the keys as they were read last. From there it is copied as from any remote. So what a key may

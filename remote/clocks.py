@@ -1,4 +1,4 @@
-"""Whose clock is wrong? A store stamps what it is given by its own clock, with which this machine's is compared.
+"""Decides whose clock is wrong: a store stamps files by its own clock, with which this machine's is compared.
 
 A list of withdrawals that is dated ahead is refused by all readers until that day. So it is not published.
 """

@@ -1,4 +1,4 @@
-"""The table of kinds: a line for each. `kinds` says what a kind is."""
+"""The table of kinds: a line for each. `kinds.Kind` defines a kind."""
 
 from __future__ import annotations
 

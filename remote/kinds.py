@@ -1,4 +1,4 @@
-"""The kinds of artifacts: what differs between them. Everything else treats all alike, in a loop over their table.
+"""The kinds of artifacts, with all differences between them. Other code treats all alike, in a loop over their table.
 
 A kind says what a statement offers, what of it lies in a store of this machine, and which policy merges a topic.
 Publishing (`publish`), fetching (`take`), verifying again (`kept`) and all commands are written once.

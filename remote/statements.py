@@ -1,4 +1,4 @@
-"""Statements: what a publisher says of trees, as signed bytes. Kinds of artifacts differ in the facts alone.
+"""Statements of a publisher about trees, as signed bytes. Kinds of artifacts differ in the facts alone.
 
     {"facts":{...},"kind":"op","opforge":"0.1.0","statement":1,"topic":"relu","trees":[{"blob":{...},"digest":"..."}]}
 

@@ -1,4 +1,4 @@
-"""Each key's list in a store, signed by that key: the releases that it stands for, and what it takes back of any kind.
+"""Each key's list in a store, signed by that key: its valid releases, and its withdrawn artifacts of any kind.
 
     v1/withdrawals/NAME.json     NAME is the key's: the list, a line feed, and a list of signatures
 

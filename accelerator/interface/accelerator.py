@@ -234,7 +234,7 @@ class Devices:
         return tensor.device.type == self.torch_device
 
     def target(self) -> Target:
-        """Returns what an op must be built for to run on this machine's devices; the first call probes them."""
+        """Returns the target of builds for this machine's devices; the first call probes them."""
         if self._target is None:
             self._target = self._find_target()
         return self._target
@@ -1091,7 +1091,7 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         return self.name
 
     def capabilities(self) -> Capabilities:
-        """Returns what the accelerator can do, as one frozen value; the first call probes the device."""
+        """Returns the accelerator's capabilities, as one frozen value; the first call probes the device."""
         if self._capabilities is None:
             self._capabilities = self._find_capabilities()
         return self._capabilities

@@ -1,4 +1,4 @@
-"""Every attribute of an op, once: what it is, how it is read, which keys it is in, and where it can be declared.
+"""The table of an op's attributes: the type of each, how it is read, which keys it is in, and where it is declared.
 
 `OpBuilder` has the name, the type and the default of each. From this table follow the fields of `OpSpec` and their
 keys, the keywords of `opforge.load` and `load_inline`, the fields of [op] in kernel.toml, those of groups and of
@@ -319,7 +319,7 @@ def declared_in(place: str) -> tuple[str, ...]:
 
 
 def requirements(spec: Any) -> tuple[tuple[str, str], ...]:
-    """Returns what the attributes of a spec require of a machine, as it is recorded."""
+    """Returns the requirements of a spec's attributes on a machine, as they are recorded."""
     return tuple((needed.name, value) for field, needed in REQUIREMENTS if (value := getattr(spec, field)))
 
 

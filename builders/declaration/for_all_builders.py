@@ -40,7 +40,7 @@ class ForAll(NamedTuple):
 
 
 def read(tables: Mapping[str, Any], device: str, devices: tuple[str, ...]) -> ForAll:
-    """Returns what the tables have for a device, joined: those of the builder's own package come first.
+    """Returns the attributes in the tables for a device, joined: the builder's own package comes first.
 
     Raises BuilderError, which names the table, for a key or a value that is wrong.
     """

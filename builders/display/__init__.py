@@ -1,1 +1,1 @@
-"""The text that Python shows for ops and builders. No load imports it."""
+"""The text that Python shows for ops and builders. No load imports this module."""

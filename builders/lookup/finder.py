@@ -1,4 +1,4 @@
-"""Looks for an op that is built already: in what is remembered, in layers by description, in the store by plan."""
+"""Looks for an op that is built already: in remembered look-ups, in layers by description, in the store by plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the output of a failed build into an error that says what to do."""
+"""Turns the output of a failed build into an error with advice."""
 
 from __future__ import annotations
 

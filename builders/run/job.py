@@ -1,4 +1,4 @@
-"""A build plan and what is needed to run it."""
+"""A build plan with the settings of its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that the compiler of each source needs: as it was measured, otherwise what is known of such sources.
+"""The memory that the compiler of each source needs: the measured one, otherwise an estimate for such sources.
 
 What was measured is kept by source, in a file for each op (`peaks` in the store), and the records of entries state it
 for the sources that need much. So a machine that rejects an entry, say because it is for another architecture, knows

@@ -1,4 +1,4 @@
-"""Why a look-up missed: what differs between an op as it is now and the nearest entry that is stored."""
+"""Why a look-up missed: the differences between an op as it is now and the nearest stored entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a store bounded: evicts the least recently used entries, removes what dead processes and failed builds left.
+"""Keeps a store bounded: evicts the least recently used entries, and removes files of dead processes and failed builds.
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the

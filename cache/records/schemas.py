@@ -1,4 +1,4 @@
-"""The schemas of what lies in an entry and beside it: `record.json`, `build.json`, and the offer of a fetched one."""
+"""The schemas of an entry's files: `record.json`, `build.json`, and the offer beside a fetched entry."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Transfer:
         self._queue.cancel(self._request)
 
     def error(self) -> BaseException | None:
-        """Returns what went wrong with a finished request."""
+        """Returns the error of a finished request."""
         offset, file_bytes = ctypes.c_int64(), ctypes.c_int64()
         number = self._queue.op.aio_outcome(self._request, ctypes.byref(offset), ctypes.byref(file_bytes))
         if not number:

@@ -1,4 +1,4 @@
-"""Cases of the views of bytes: what a view costs."""
+"""Cases of the views of bytes: the cost of a view."""
 
 from __future__ import annotations
 

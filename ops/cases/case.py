@@ -222,7 +222,7 @@ class Case:
 
     # What is right.
     reference: Callable[..., Any] | None = None
-    """Returns what the function returns, then the new value of each argument that its schema marks as (a!).
+    """Returns the function's results, then the new value of each argument that its schema marks as (a!).
 
     It gets the same arguments, and works in the dtype of these: with float64 it is exact, and with others it is what
     torch's operators make of it (eager). None: there is nothing to compare with, or another case does.

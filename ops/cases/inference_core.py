@@ -194,7 +194,7 @@ def _timed(
 
 
 def _odd(function: str, rivals: dict[str, Any], goals: dict[str, float]) -> dict[str, Any]:
-    """Returns what is timed of rows that are no whole lines of the caches."""
+    """Returns the timed calls for rows that are not whole cache lines."""
     return _timed(function, ODD, ROWS[1:], rivals, quick=(), goals=goals)
 
 

@@ -1,4 +1,4 @@
-"""Cases of locked memory: what it costs to allocate and free."""
+"""Cases of locked memory: the cost of allocating and freeing it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _batch(place: Place) -> Batch:
 
 
 def _described(tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what describes a batch, as most functions take it. It has the addresses of the pages alone."""
+    """Returns the description of a batch, as most functions take it. It has the addresses of the pages alone."""
     import torch
 
     sequences = len(pages)

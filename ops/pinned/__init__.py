@@ -179,7 +179,7 @@ def _bytes(limit: int) -> str:
 
 
 def _in_use() -> str:
-    """Returns what the kernel counts as locked by this process."""
+    """Returns the memory that the kernel counts as locked by this process."""
     with open("/proc/self/status", "rb") as file:
         for line in file:
             if line.startswith(b"VmLck:"):

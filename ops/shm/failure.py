@@ -1,4 +1,4 @@
-"""Why a group failed: what the kernels write into the shared memory, and its text."""
+"""Why a group failed: the record that kernels write into the shared memory, and its text."""
 
 from __future__ import annotations
 

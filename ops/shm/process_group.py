@@ -68,7 +68,7 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         self._names["text"] = text
 
     def getGroupDesc(self) -> str:
-        """Returns what torch's messages call the group."""
+        """Returns the name of the group in torch's messages."""
         return self._names.get("text", "undefined")
 
     def _get_backend(self, device: torch.device) -> Any:

@@ -154,7 +154,7 @@ def compute(
     weights: Weights,
     training: bool,
 ) -> list[Tensor]:
-    """Returns what `forward` returns, for a form."""
+    """Returns the results of `forward`, for a form."""
     _check(form, input, input_mask, weights)
     batch, width, eps, pre_norm = input.shape[0], input.shape[2], form.layer_norm_eps, form.pre_layer_norm
     mask, rows = _mask(input_mask, input), input.reshape(-1, width)
@@ -265,7 +265,7 @@ def gradients(
     input_mask: Tensor | None,
     weights: Weights,
 ) -> list[Tensor]:
-    """Returns what `backward` returns, for a form. `saved` is what `compute` returned."""
+    """Returns the results of `backward`, for a form. `saved` is the result of `compute`."""
     batch, width, pre_norm = input.shape[0], input.shape[2], form.pre_layer_norm
     mask, ratio = _mask(input_mask, input), form.hidden_dropout_ratio
     output, inp_norm, qkv, soft, kept, attn_o_inp, add_res, ff1_inp, gelu_inp, ff2_inp, *others = saved

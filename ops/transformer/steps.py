@@ -106,7 +106,7 @@ def gelu_backward(op: Any, grad: Tensor, x: Tensor, bias: Tensor) -> Tensor:
 
 
 def dropout(x: Tensor, ratio: float, training: bool) -> tuple[Tensor, Tensor]:
-    """Returns what is kept of x, scaled, with the mask of it: empty if nothing is dropped."""
+    """Returns x after dropout, scaled, and the mask, which is empty if nothing is dropped."""
     if not training or ratio == 0.0:
         return x, x.new_empty(0, dtype=torch.bool)
     kept: tuple[Tensor, Tensor] = aten.native_dropout(x, ratio, True)

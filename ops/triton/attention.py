@@ -1,4 +1,4 @@
-"""The attention core on a GPU: what `opforge.ops.attention` runs for tensors there, and DeepSpeed's functions.
+"""The attention core on a GPU, which `opforge.ops.attention` runs for tensors there, and DeepSpeed's functions.
 
 Head sizes and rows of biases are padded to multiples of 16, unless they are such multiples already. Nothing else is
 copied, if rows of `q`, `k`, `v` and the biases begin at multiples of 16 numbers.

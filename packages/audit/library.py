@@ -1,4 +1,4 @@
-"""Checks the library of a package: what it needs from others, and what makes it unsafe to map."""
+"""Checks the library of a package: its needs from other libraries, and defects that make it unsafe to map."""
 
 from __future__ import annotations
 

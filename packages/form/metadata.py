@@ -1,4 +1,4 @@
-"""`metadata.json` of a variant, as the hub has it; what opforge adds is under `x-opforge`."""
+"""`metadata.json` of a variant, as the hub has it; opforge's own fields are under `x-opforge`."""
 
 from __future__ import annotations
 

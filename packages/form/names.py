@@ -1,4 +1,4 @@
-"""Names of packages, `org/name`: what is safe as a path on every system and cannot be mistaken for another."""
+"""Names of packages, `org/name`: safe as paths on every system, and never ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`get_kernel`: a package by its name and version, from a checkout or from what is installed.
+"""`get_kernel`: a package by its name and version, from a checkout or from the installed packages.
 
 Which installed variant a call led to is remembered, so the next process need not judge variants again. The name of what
 is remembered covers the arguments, the folders that are searched, torch, and everything of the machine that a variant

@@ -46,7 +46,7 @@ class Needed(dict[str, ModuleType]):
 
 
 def asks(folder: str) -> tuple[Dependency, ...]:
-    """Returns what a variant needs if its Python asks for it by the hub's function; else nothing. Raises OSError."""
+    """Returns a variant's dependencies if its Python calls the hub's function; else nothing. Raises OSError."""
     needed = metadata.read(folder).kernel_depends
     return needed if needed and any(map(_calls, _python(folder))) else ()
 

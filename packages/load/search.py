@@ -1,4 +1,4 @@
-"""Searches a package by its name and version: a checkout, then what is installed, then remotes if that is requested."""
+"""Searches a package by its name and version: a checkout, then installed packages, then remotes if requested."""
 
 from __future__ import annotations
 

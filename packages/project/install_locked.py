@@ -1,4 +1,4 @@
-"""Installs what a project's lock file says: one request for each blob, one for a release that is new, no index."""
+"""Installs the releases of a project's lock file: one request for each blob, one for each new release, no index."""
 
 from __future__ import annotations
 

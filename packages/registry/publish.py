@@ -1,4 +1,4 @@
-"""Publishes a release: blobs, the signed release, the index, and the signer's list: before that nobody takes it."""
+"""Publishes a release: blobs, the signed release, the index, and last the signer's list, which makes it valid."""
 
 from __future__ import annotations
 

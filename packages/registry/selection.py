@@ -1,4 +1,4 @@
-"""Chooses releases among those that remotes have: the newest that fits, and its variants for this machine."""
+"""Chooses a release from remotes: the newest that fits, and its variants for this machine."""
 
 from __future__ import annotations
 

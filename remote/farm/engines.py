@@ -1,4 +1,4 @@
-"""Engines: what runs units on other machines. Dask by the URL of its scheduler; or any executor.
+"""Engines, which run units on other machines: Dask by the URL of its scheduler; or any executor.
 
 An executor is what `concurrent.futures` calls one: `submit(function, text)` returns a future with `done`, `result` and
 `cancel`. One that breaks as a whole when a worker dies is made again if there is a function that makes it.

@@ -1,4 +1,4 @@
-"""A unit of work, as JSON: one op for one target in one mode; and its outcome, which is what a worker answers with."""
+"""A unit of work, as JSON: one op for one target in one mode; and its outcome, the answer of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes compilers: what identifies one is found out once, and remembered with the stamps of its programs."""
+"""Probes compilers: a compiler's identity is determined once, and remembered with the stamps of its programs."""
 
 from __future__ import annotations
 

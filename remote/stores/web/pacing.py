@@ -1,4 +1,4 @@
-"""The socket below http.client, with bounds: what a server sends cannot take for ever, and cannot be endless."""
+"""The socket below http.client, with bounds on the time and size of a server's response."""
 
 from __future__ import annotations
 

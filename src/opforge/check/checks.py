@@ -1,4 +1,4 @@
-"""Checks every op that is usable here, and remembers what was checked on which device."""
+"""Checks every op that is usable here, and records the result for each device."""
 
 from __future__ import annotations
 

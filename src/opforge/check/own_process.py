@@ -1,4 +1,4 @@
-"""Runs a function in a process of its own, whatever becomes of it: it may crash, hang, or end the process."""
+"""Runs a function in a process of its own: it may crash, hang, or end that process."""
 
 from __future__ import annotations
 

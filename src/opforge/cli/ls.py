@@ -1,4 +1,4 @@
-"""`opforge ls`: what is on this machine, or in a store."""
+"""`opforge ls`: lists the artifacts on this machine, or in a store."""
 
 from __future__ import annotations
 

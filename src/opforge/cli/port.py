@@ -1,4 +1,4 @@
-"""`opforge port`: rewrites code for one vendor's device, lists it, or shows what would change."""
+"""`opforge port`: rewrites code for one vendor's device, lists it, or shows the changes."""
 
 from __future__ import annotations
 

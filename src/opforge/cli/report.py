@@ -1,4 +1,4 @@
-"""`opforge report`: what is on this machine, and whether each op is ready, cached, fetchable, buildable or unusable."""
+"""`opforge report`: the state of this machine, and of each op: ready, cached, fetchable, buildable or unusable."""
 
 from __future__ import annotations
 

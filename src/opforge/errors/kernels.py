@@ -20,7 +20,7 @@ class KernelFormatError(OpforgeError, ValueError):
 
 
 class KernelNotFoundError(OpforgeError, LookupError):
-    """No package of that name and version is there; `searched` lists where it was looked for."""
+    """No package of that name and version was found; `searched` lists the searched places."""
 
     def __init__(self, name: str, searched: Sequence[str], advice: str) -> None:
         super().__init__(f"The kernel {name} was not found. Looked in:{bullet_list(searched)}\n{advice}")

@@ -1,4 +1,4 @@
-"""A remembered look-up: what its name holds, where entries are looked for, and the load of the entry that it led to.
+"""A remembered look-up: the parts of its name, the folders of entries, and the load of the entry that it found.
 
 The outcome of a look-up follows from the op's declaration, from environment variables, from the folders that are
 searched and from this machine, which are its name; and from opforge's own code, the compiler and the files that the

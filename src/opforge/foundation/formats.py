@@ -1,7 +1,7 @@
-"""The versions of everything that opforge writes to a disk or sends: one for each thing that can change alone.
+"""The versions of all formats that opforge writes to a disk or sends: one for each format that can change alone.
 
-A reader refuses or passes over another version, and says so. What travels or is shared keeps its readers: a change gets
-a new number, and the old one is still read. What a machine remembers for itself is written anew instead.
+A reader refuses or skips a file of another version, and reports that. Formats that travel or are shared keep their
+readers: a change gets a new number, and the old one is still read. A machine's own memory is written again instead.
 docs/reference/formats.md states the formats; tests/contract/test_shipped_formats.py keeps what was shipped readable.
 """
 

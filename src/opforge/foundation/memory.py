@@ -1,4 +1,4 @@
-"""One memory: a value that is right as long as the stamps of the files that it follows from are the same.
+"""The one memory: a value is valid as long as the stamps of the files that it depends on are equal.
 
     CACHE/opforge/machine/ID/lookups/NAME.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache
 

@@ -42,7 +42,7 @@ def is_function(key: str) -> bool:
 
 
 def digest_of(kind: str, key: str, content: bytes) -> str:
-    """Returns what tells an artifact from all others."""
+    """Returns the key that distinguishes an artifact from all others."""
     return bytes_digest(f"{kind}\0{key}\0".encode() + content)
 
 

@@ -1,4 +1,4 @@
-"""`opforge.compile`: a function or a model that starts without tracing, from what was compiled ahead.
+"""`opforge.compile`: a function or a model that starts without tracing, from code that was compiled ahead.
 
 torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
 whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a page, so it travels, is
@@ -96,7 +96,7 @@ class CompiledFunction:
         return f"<CompiledFunction {self.name}: {self.found} found, {self.compiled} compiled>"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Calls what was compiled for such arguments; finds or compiles it before."""
+        """Calls the function compiled for such arguments, after finding or compiling it."""
         if not self.problem and not self._has_hooks_around():
             for each in self._ready:
                 if each.fits(arguments, named):
@@ -131,7 +131,7 @@ class CompiledFunction:
         return dynamo.Options(self._mode, self._dynamic, self._options)
 
     def _key(self) -> str:
-        """Returns what an artifact is found by: which function it is, how it was asked for, and for which ranks."""
+        """Returns the key of an artifact: the function, the options of its compile, and the ranks."""
         from opforge.torch_internals import dynamo
 
         plain = self._plain
@@ -258,7 +258,7 @@ def _written(facts: dynamo.Facts, pickle: bytes) -> bytes:
 
 
 def _read(content: bytes) -> tuple[dynamo.Facts, bytes]:
-    """Returns what a function follows from, and its pickle. Raises AheadError."""
+    """Returns the state that a function depends on, and its pickle. Raises AheadError."""
     from opforge.torch_internals import dynamo
 
     line, _, pickle = content.partition(b"\n")

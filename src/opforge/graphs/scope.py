@@ -1,4 +1,4 @@
-"""`opforge.compiled`, and the two functions for who cannot nest: compiled graphs are kept, and found again."""
+"""`opforge.compiled`, and two functions for code that cannot use `with`: compiled graphs are kept, and found again."""
 
 from __future__ import annotations
 

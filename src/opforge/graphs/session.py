@@ -240,7 +240,7 @@ class Session:
         return folders
 
     def _functions_of(self, one: Page) -> Mapping[str, Files]:
-        """Returns what is in a page of another process that has compiled functions meanwhile."""
+        """Returns the content of a page of another process that has compiled functions meanwhile."""
         assert self.entries is not None
         if not any(map(content.is_function, one.entries)):
             return {}

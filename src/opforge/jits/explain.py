@@ -1,4 +1,4 @@
-"""Why nothing is found: which part of the fingerprint of what is stored differs from that of this machine."""
+"""Why no page is found: which part of each stored page's fingerprint differs from that of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JITs that call ninja: their key is what ninja is told, with sources by content and paths by what they stand for.
+"""JITs that call ninja: their key is ninja's input, with sources by content and paths by their role.
 
 A build's own files of headers are known after it alone. So an entry has the list of the user's headers, each with the
 include folder that has it and its content, and an entry counts where these are the same, and where the user's folders

@@ -1,4 +1,4 @@
-"""Pages: what one process has compiled for a topic, as entries. An entry is a key of the JIT's own, with its files.
+"""Pages: the code that one process has compiled for a topic, as entries. An entry is a key of the JIT, with its files.
 
     v2/jit/TOPIC.DIGITS/page.json         the topic, which entries are in it, the digest of its tree
     v2/jit/TOPIC.DIGITS/signed            of a fetched one alone: its statement, as in `cache/records/fetched_offer.py`

@@ -1,4 +1,4 @@
-"""`opforge.warmed`: a scope in which JITs use what was compiled under a label before, and keep what they compile."""
+"""`opforge.warmed`: a scope in which JITs load code compiled under a label before, and store the code they compile."""
 
 from __future__ import annotations
 

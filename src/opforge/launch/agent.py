@@ -1,4 +1,4 @@
-"""The process between the launcher and the engine on each host. It ends everything that runs there when it must.
+"""The process between the launcher and the engine on each host. It ends all processes there when it must.
 
     python -m opforge.launch.agent RESPONSE
 

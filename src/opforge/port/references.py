@@ -1,4 +1,4 @@
-"""The vendor references of a module, and what each becomes. The rules add to them, the analysis decides."""
+"""The vendor references of a module, and the conversion of each. The rules add to them, the analysis decides."""
 
 from __future__ import annotations
 

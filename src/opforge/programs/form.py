@@ -54,7 +54,7 @@ PROGRAM = ProgramKind()
 
 
 def facts_of(stated: Statement) -> Mapping[str, Any]:
-    """Returns what a statement of this kind says. Raises UnreadableStatement."""
+    """Returns the facts of a statement of this kind. Raises UnreadableStatement."""
     return statements.facts_of(stated, FACTS)
 
 

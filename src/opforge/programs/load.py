@@ -73,7 +73,7 @@ def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
 
 
 def _verified(path: str, file: Archive, name: str, unsigned: bool) -> tuple[Mapping[str, Any], Origin]:
-    """Returns what the signed statement says, and who signed it.
+    """Returns the facts of the signed statement, and the signer.
 
     Raises SignatureError, UnreadableStatement, ProgramError.
     """
@@ -142,7 +142,7 @@ def _load_ops(path: str, file: Archive, ops: Mapping[str, Any], origin: Origin) 
 
 
 def _opened(path: str, clean: str, kind: str) -> Any:
-    """Returns what torch makes of the copy. Raises ProgramError if it cannot read that."""
+    """Returns the program that torch loads from the copy. Raises ProgramError if it cannot read that."""
     import torch
 
     try:

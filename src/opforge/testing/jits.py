@@ -1,4 +1,4 @@
-"""The contract of adapters of JITs: what is kept is found on another machine, and an edit or a flipped byte is a miss.
+"""The contract of adapters of JITs: kept code is found on another machine, and an edit or a flipped byte is a miss.
 
 Each test runs a small project of the subclass in processes of its own.
 """

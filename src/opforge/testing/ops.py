@@ -1,4 +1,4 @@
-"""The contract of ops: what each case of an op says, tried for awkward shapes, layouts, values, threads and batches."""
+"""The contract of ops: the statements of each case, tested for awkward shapes, layouts, values, threads and batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Tried(NamedTuple):
     device: str
 
     def __str__(self) -> str:
-        """Returns what the reasons of a failure begin with."""
+        """Returns the prefix of the reasons of a failure."""
         return f"{self.case.name}, for shape {self.shape} and {self.dtype}"
 
     def arguments(self) -> tuple[Any, ...]:

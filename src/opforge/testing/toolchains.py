@@ -1,4 +1,4 @@
-"""The contract of toolchains: what identifies a compiler, what it refuses, and what it builds."""
+"""The contract of toolchains: how a compiler is identified, what it refuses, and the results of its builds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ToolchainContract(Contract):
         return None
 
     def places(self) -> tuple[Any, Disk]:
-        """Returns what a toolchain's class is called with: the store's layout, and the disk."""
+        """Returns the arguments of a toolchain's class: the store's layout, and the disk."""
         return current_store().layout, Disk()
 
     def toolchain(self) -> Toolchain:
