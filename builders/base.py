@@ -63,7 +63,7 @@ class Loaded:
         return is_same and self.attributes == other.attributes
 
     def watch(self, entry: Entry, verbose: bool) -> None:
-        """Takes what is compared from an entry: its first files at each load, and the others once a second."""
+        """Takes the compared files from an entry: its first files at each load, and the others once a second."""
         level = logging.WARNING if verbose else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s: %s, %s", entry.record["op"], entry.origin, entry.library)
@@ -182,7 +182,7 @@ CONTAINERS = (dict, types.MappingProxyType, list, tuple, set)
 def copied(value: Any, depth: int = 6) -> Any:
     """Returns a copy of an attribute, with copies of the lists, dicts and sets in it, down to `depth`.
 
-    What else can be changed in place is not copied: a builder that has such a value is asked for its spec each time.
+    Other mutable values are not copied: a builder with such a value computes its spec each time.
     """
     kind: Any = type(value)
     if kind not in CONTAINERS or not depth:

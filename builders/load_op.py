@@ -88,7 +88,7 @@ def find_or_build(
 ) -> Entry:
     """Returns the op's entry, as `OpBuilder.build` does: a stored one that fits, or a new one.
 
-    `spec` is the builder's. What was seen and not taken is the builder's `trace`.
+    `spec` is the builder's. Rejected entries are in the builder's `trace`.
     """
     builder.trace = []
     try:

@@ -96,7 +96,7 @@ class HostLayerNorm(nn.Module):
 
 
 class Form(NamedTuple):
-    """A layer, what it takes the place of, and what loads its op."""
+    """A layer, the layers that it replaces, and the loader of its op."""
 
     kind: type[nn.Module]
     torchs: type[nn.Module] | None

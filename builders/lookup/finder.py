@@ -53,7 +53,7 @@ def offered(spec: OpSpec, store: Store, exact: bool = False) -> Sought[str]:
 class Finder:
     """The steps of a look-up. Each returns an entry that fits, or None; `load_op.search` takes them in order.
 
-    What was seen and not taken is in `rejected`, also after an error.
+    Rejected entries are in `rejected`, also after an error.
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class Transfer:
 class Future:
     """The pending result of `read` or `write`: wait for it with `result()`, or `await` it.
 
-    It stays valid if nobody waits: the tensors are kept until they are no longer in use.
+    A future stays valid if no code waits for it: the tensors are kept until they are no longer in use.
     """
 
     def __init__(self, transfers: Sequence[Transfer], value: Any) -> None:
@@ -110,7 +110,7 @@ class Future:
         return self._value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits, and returns what `result` would raise. Raises TimeoutError."""
+        """Waits, and returns the exception of `result`. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for transfer in self._transfers:
             if not transfer.wait(deadline):
@@ -119,9 +119,9 @@ class Future:
         return next((error for error in errors if isinstance(error, OSError)), errors[0] if errors else None)
 
     def cancel(self) -> bool:
-        """Drops what is not under way. Returns whether it had not finished.
+        """Drops the requests that have not begun. Returns whether the future had not finished.
 
-        What is under way ends first, and `done()` is false until then. A cancelled read leaves the tensor's contents
+        Requests under way end first, and `done()` is false until then. A cancelled read leaves the tensor's contents
         undefined, and a cancelled write the file's.
         """
         pending = not self.done()

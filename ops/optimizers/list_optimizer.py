@@ -91,8 +91,8 @@ class ListOptimizer(Optimizer):
         """Updates every parameter that has a gradient. Calls `closure` first, and returns its result.
 
         Raises:
-            RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is none of
-                float32, bfloat16 and float16. Nothing has been changed then.
+            RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is not
+                float32, bfloat16 or float16. Nothing has been changed then.
         """
         loss = None
         if closure is not None:

@@ -63,7 +63,7 @@ def new(op: Any, elements: int, kind: dtype) -> Tensor:
     """Returns a one-dimensional tensor of zeros in locked memory.
 
     `op` has `pin_lock` and `pin_unlock`. Raises ValueError for a negative number of elements, and OSError if the memory
-    cannot be had or locked: the text then has the limit, what is in use, and how to raise it.
+    cannot be had or locked: the text then has the limit, the memory in use, and how to raise it.
     """
     import torch
 

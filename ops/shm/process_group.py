@@ -64,7 +64,7 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         return self._names.get("name", "")
 
     def setGroupDesc(self, text: str) -> None:
-        """Sets what torch's messages call the group."""
+        """Sets the name of the group in torch's messages."""
         self._names["text"] = text
 
     def getGroupDesc(self) -> str:

@@ -45,7 +45,7 @@ class Rendezvous:
         return handle
 
     def forget(self) -> None:
-        """Removes what the store has of this rank, so that a group can be made with the same store again."""
+        """Removes this rank's keys from the store, so that a group can be made with the same store again."""
         names = [f"{KEY}/{self._rank}", *([f"{KEY}/memory"] if self._rank == 0 else [])]
         for name in names:
             try:

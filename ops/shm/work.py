@@ -14,7 +14,7 @@ from torch.distributed import Work
 
 
 class CallInGroup(Work):
-    """A call that may still run. `wait` raises what it raised."""
+    """A call that may still run. `wait` raises the call's exception."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class CallInGroup(Work):
         self._lock = threading.Lock()
 
     def finish(self, error: BaseException | None) -> None:
-        """Ends the call, with what it raised."""
+        """Ends the call, with its exception."""
         with self._lock:
             self._error = error
             self._done.set()
@@ -42,7 +42,7 @@ class CallInGroup(Work):
             future.set_exception(self._error)
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for the call's end. Raises what it raised, and TimeoutError after `timeout`, a timedelta."""
+        """Waits for the call's end. Raises the call's exception, and TimeoutError after `timeout`, a timedelta."""
         seconds = timeout.total_seconds() if timeout else None
         if not self._done.wait(seconds):
             raise TimeoutError(f"a call of the process group has not ended after {seconds:g} seconds")

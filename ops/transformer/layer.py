@@ -41,7 +41,7 @@ def create_transformer_layer(
     gelu_checkpoint: bool,
     stochastic_mode: bool,
 ) -> int:
-    """Stores what a layer computes under its id, for later calls, and returns 0. An id may be used again."""
+    """Stores the configuration of a layer under its id, for later calls, and returns 0. An id may be used again."""
     numbers = (num_heads, attn_dropout_ratio, hidden_dropout_ratio, layer_norm_eps)
     modes = (pre_or_postLayerNorm, attn_dropout_checkpoint, normalize_invertible, gelu_checkpoint)
     _layers[layer_id] = checked(Form(*numbers, *modes), hidden_dim)

@@ -24,7 +24,7 @@ MULTIPLE = 16
 
 
 class Options(NamedTuple):
-    """The arguments of a call of the core that are no tensors of its results."""
+    """The arguments of a call of the core, except tensors of results."""
 
     biases: Sequence[Tensor]
     offsets: Tensor | None

@@ -27,7 +27,7 @@ _answers: dict[tuple[object, ...], ModuleType] = {}
 
 
 def reset() -> None:
-    """Forgets what was returned: the next call looks again. What is imported stays imported."""
+    """Forgets the returned modules: the next call searches again. Imported modules stay imported."""
     _answers.clear()
 
 
@@ -52,8 +52,8 @@ def get_kernel(
             a branch, a tag or a commit; by default the branch main. Packages in OPFORGE_KERNELS come first.
 
     The module's `__version__` is the package's, unless the package sets one itself. The same release gives the same
-    module, in every thread. Two versions can be loaded side by side: each has its own
-    module, and its own namespace in torch.ops. On a machine with devices of several architectures the variant is
+    module, in every thread. Two versions can be loaded side by side: each has its own module, and its own
+    namespace in torch.ops. On a machine with devices of several architectures the variant is
     that of torch's current device: another device may have another module.
 
     Raises KernelNotFoundError, KernelIncompatibleError with the reason of each variant, KernelLoadError,
@@ -96,10 +96,10 @@ def get_local_kernel(
     """Returns the Python module of a kernel package in a folder, with its ops loaded.
 
     Args:
-        path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own
-            builder write. The variant that fits best is taken.
+        path: A variant, a folder of variants, or a folder whose build/ has them, as `opforge pack` and the hub's own
+            builder write them. The variant that fits best is taken.
         variant: The label of a variant, in place of that; or the package's name, which the hub's loader takes here.
-        package_name: The name that the package states, or that of its module: another one is an error.
+        package_name: The expected name of the package or of its module: another name is an error.
 
     Every file is compared with the digests that the variant states, before anything is opened. The same files give the
     same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for

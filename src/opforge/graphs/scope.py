@@ -14,7 +14,7 @@ _by_name: dict[str, list[Session]] = {}
 
 
 class Graphs:
-    """The compiled graphs of a scope: what was found, and what was compiled."""
+    """The compiled graphs of a scope: the found ones, and those that were compiled."""
 
     def __init__(self, of: Session) -> None:
         self._session, self._recording = of, of.recording
@@ -54,10 +54,10 @@ class compiled:
         with opforge.compiled("encoder"):
             loss = step(model, batch)  # the first call compiles
 
-    Entering finds pages in the user's store, or fetches signed ones from a remote; leaving stores what no page
-    has. Wrap what compiles, and not a whole training: other processes of the job wait for the end of the scope, at most
-    `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their graphs; scopes of
-    two names record each what is compiled while they are open.
+    Entering finds pages in the user's store, or fetches signed ones from a remote; leaving stores graphs that no page
+    has. Wrap the code that compiles, and not a whole training: other processes of the job wait for the end of the
+    scope, at most `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their
+    graphs; scopes of two names each record the graphs that are compiled while they are open.
 
     A failure with a page is never an error: a one-line warning reports it, and torch compiles.
 

@@ -84,7 +84,7 @@ class Tried(NamedTuple):
         return sum(tensor.is_floating_point() for tensor in tensors_of(read))
 
     def with_infinities(self) -> Iterator[tuple[tuple[Any, ...], str]]:
-        """Yields arguments with special values, and what they are: drawn ones, and one infinity in each tensor."""
+        """Yields arguments with special values, and their description: drawn ones, and one infinity in each tensor."""
         for seed in range(SEEDS):
             yield self.with_inputs(partial(with_special_values, seed=seed)), " with NaN, infinities and zeros"
         for number in range(self.floating_inputs()):
@@ -93,7 +93,7 @@ class Tried(NamedTuple):
                 yield self.with_inputs(partial(with_one, number=number, special=special)), what
 
     def results(self, arguments: tuple[Any, ...]) -> list[Tensor]:
-        """Calls the function, which may change the arguments. Returns what it returns, then what it changes."""
+        """Calls the function, which may change the arguments. Returns its results, then the changed arguments."""
         return values.results(self.function, arguments, self.case.keywords)
 
     def compare(self, arguments: tuple[Any, ...], what: str = "") -> None:
@@ -133,7 +133,7 @@ class OpContract(Contract):
 
     @cached_property
     def loaded(self) -> Any:
-        """The loaded op: what `bound` of a case gets. None without a builder."""
+        """The loaded op, the argument of a case's `bound`. None without a builder."""
         return self.builder().load() if self.builder else None
 
     def setup_method(self) -> None:
