@@ -6,6 +6,7 @@ debootstrap makes it from the archive that apt uses here. Commands run in it by 
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -16,12 +17,14 @@ from typing import NamedTuple
 SUITE, SCRIPT = "testing", "/usr/share/debootstrap/scripts/sid"
 PROGRAMS = ("debootstrap", "chroot", "unshare", "mount")
 PACKAGES = ("python3.14", "python3.14-venv", "python3.14-dev", "g++", "make", "ca-certificates")
-LATER = ("python3.15", "python3.15-venv", "python3.15-dev")
-"""A release may not have these."""
+LATER = (("python3.15", "python3.15-venv", "python3.15-dev"), ("g++-15",))
+"""A release may not have these. There is no free-threaded Python among its packages."""
 LOOSE = ("-o", "Acquire::Check-Valid-Until=false")
 """An archive that is a copy may be older than it says it may be."""
 COPIED = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt", "~/.config/pip/pip.conf")
 """What downloads need."""
+ALONE = ("unshare", "--mount")
+"""Runs a command in mounts of its own."""
 MOUNTS = (
     'root=$1; shift; while [ "$1" != -- ]; do mkdir -p "$root$1"; mount --rbind "$1" "$root$1"; shift; done; shift;'
 )
@@ -42,7 +45,12 @@ class Chroot(NamedTuple):
     def command(self, words: Sequence[str], cwd: str = "/") -> list[str]:
         """Returns the command that runs another one inside."""
         mounts = ["/proc", "/dev", *(folder for folder in self.folders)]
-        return ["unshare", "--mount", "sh", "-c", ENTER, "sh", self.root, *mounts, "--", cwd, *words]
+        return [*ALONE, "sh", "-c", ENTER, "sh", self.root, *mounts, "--", cwd, *words]
+
+    def compilers(self) -> list[str]:
+        """Returns the names of the compilers inside, the default one first."""
+        found = glob.glob(f"{self.root}/usr/bin/g++-[0-9]*")
+        return sorted(map(os.path.basename, found), key=lambda name: -int(name.rpartition("-")[2]))
 
     def interpreter(self, python: str) -> str:
         """Returns the path of an interpreter inside; empty if there is none."""
@@ -80,15 +88,17 @@ def made(root: str) -> Chroot:
     if reason := problem():
         raise ChrootError(reason)
     include = f"--include={','.join(PACKAGES)}"
-    _run(["debootstrap", "--variant=minbase", include, SUITE, root, archive(), SCRIPT])
+    # debootstrap mounts /proc inside, and removing the folder of one that was killed would go through it.
+    _run([*ALONE, "debootstrap", "--variant=minbase", include, SUITE, root, archive(), SCRIPT])
     for path in map(os.path.expanduser, COPIED):
         if os.path.exists(path):
             os.makedirs(os.path.dirname(root + path), exist_ok=True)
             shutil.copyfile(path, root + path)
     debian = Chroot(root)
     _run(debian.command(["apt-get", *LOOSE, "update"]))
-    install = ["apt-get", *LOOSE, "install", "--yes", "--no-install-recommends", *LATER]
-    subprocess.run(debian.command(install), capture_output=True, check=False)
+    for packages in LATER:
+        install = ["apt-get", *LOOSE, "install", "--yes", "--no-install-recommends", *packages]
+        subprocess.run(debian.command(install), capture_output=True, check=False)
     return debian
 
 

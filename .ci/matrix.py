@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+import itertools
 import json
 import os
 import re
@@ -165,25 +166,18 @@ def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
         try:
             run([interpreter, "-m", "venv", environment])
             pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar=off"]
-            run(
-                [
-                    *pip,
-                    "--no-compile",
-                    "--no-cache-dir",
-                    "--prefer-binary",
-                    f"torch=={torch}",
-                    *TEST_NEEDS,
-                    folders.wheel,
-                ]
-            )
+            options = ["--no-compile", "--no-cache-dir", "--prefer-binary"]
+            run([*pip, *options, f"torch=={torch}", *TEST_NEEDS, folders.wheel])
         except StepError as error:
             return {**row, "reason": f"it could not be installed: {error}"}
         try:
             described = "import sys, torch; print(sys.version.split()[0], torch.__version__)"
             row["versions"] = " ".join(run([own, "-I", "-c", described]).split())
-            row["system"] = system(own)
+            compilers = inside.compilers() if inside else ["g++"]
+            row["system"] = system(own, compilers)
             row["layer"] = checked(own, folder, folders.layer, *folders.ops)
-            row["built"] = checked(own, folder, "", BUILT)
+            built = [checked(own, folder, "", BUILT, CXX=compiler) for compiler in compilers]
+            row["built"] = {state: sum(each.get(state, 0) for each in built) for state in {*itertools.chain(*built)}}
             row["tests"] = unit_tests(own, folder)
         except StepError as error:
             return {**row, "state": "failed", "reason": str(error)}
@@ -207,10 +201,10 @@ def entered(inside: Chroot | None, folder: str, folders: Folders) -> Iterator[No
         _inside.pop()
 
 
-def system(own: str) -> str:
-    """Returns the C library and the compiler that a row has."""
+def system(own: str, compilers: Sequence[str]) -> str:
+    """Returns the C library and the compilers that a row has."""
     glibc = run([own, "-I", "-c", "import os; print(os.confstr('CS_GNU_LIBC_VERSION'))"]).strip()
-    return f"{glibc}, g++ {run(['g++', '-dumpfullversion']).strip()}"
+    return f"{glibc}, g++ {' and '.join(run([name, '-dumpfullversion']).strip() for name in compilers)}"
 
 
 def find_interpreter(python: str) -> str:
@@ -228,13 +222,13 @@ def find_interpreter(python: str) -> str:
     return ""
 
 
-def checked(own: str, folder: str, layer: str, *names: str) -> dict[str, int]:
+def checked(own: str, folder: str, layer: str, *names: str, **variables: str) -> dict[str, int]:
     """Checks ops by `opforge check`, those of the layer alone if there is one. Returns how many are in which state.
 
     Raises StepError if one is wrong, or came from elsewhere.
     """
     store = tempfile.mkdtemp(dir=folder)
-    env = {"OPFORGE_CACHE_LAYERS": layer, "OPFORGE_PREBUILT": "require" if layer else "ignore"}
+    env = {"OPFORGE_CACHE_LAYERS": layer, "OPFORGE_PREBUILT": "require" if layer else "ignore", **variables}
     output = run([own, "-I", "-m", "opforge", "check", *CHECKED, *names], OPFORGE_CACHE_DIR=store, **env)
     states: dict[str, int] = {}
     for result in json.loads(output)["results"]:
@@ -249,7 +243,8 @@ def unit_tests(own: str, folder: str) -> str:
     """Runs a part of the unit tests. Returns pytest's last line."""
     paths = [os.path.join(ROOT, "tests", "unit", name) for name in TESTS]
     command = [own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", os.path.join(folder, "tests"), *paths]
-    output = run(command, PYTHONDONTWRITEBYTECODE="1", cwd=ROOT)
+    # In the row's own folder: ROOT belongs to others, and without byte code each child would compile all of torch.
+    output = run(command, PYTHONPYCACHEPREFIX=os.path.join(folder, "bytecode"), cwd=ROOT)
     return re.sub(r" in .*", "", output.strip().splitlines()[-1].strip("= "))
 
 

@@ -154,6 +154,15 @@ class Declaration:
     arguments: tuple[str, ...]
 
     @property
+    def makes_by_default_on_the_cpu(self) -> bool:
+        """Whether no device is the CPU, and no layout a strided one: in a factory such as `empty`.
+
+        `empty_like` and its kind take theirs from a tensor, and the sparse ones have no default.
+        """
+        beside = any("Tensor" in entry.type and entry.type != "at::TensorOptions" for entry in self.parameters)
+        return not beside and not self.name.startswith("sparse_")
+
+    @property
     def refused(self) -> str | None:
         """Returns the type for which the stable ABI cannot carry this call, None if it can."""
         return next((REFUSED[parameter.type] for parameter in self.parameters if parameter.type in REFUSED), None)
@@ -262,6 +271,8 @@ def body(declaration: Declaration, name: str, overload: str, carried: str, by_ha
         outs = ", ".join(declaration.arguments[-count:])
         return f"ops<Used>::template in_place<{count}>({call}); return {carried}({outs});"
     if any(entry.type == "at::TensorOptions" for entry in declaration.parameters):
+        if declaration.makes_by_default_on_the_cpu:
+            call = re.sub(r"\boptions\.(layout|device)_opt\(\)", r"facade::\1_to_pass(options)", call)
         return f"return facade::with_grad(options, ops<Used>::template call<{carried}>({call}));"
     return f"return ops<Used>::template call<{carried}>({call});"
 
@@ -343,13 +354,13 @@ PRIVATE = frozenset(
 FLOATING, COMPLEX = ("Double", "Float"), ("ComplexDouble", "ComplexFloat")
 INTEGRAL = ("Byte", "Char", "Int", "Long", "Short")
 DISPATCH_GROUPS = {
-    "FLOATING_TYPES": (FLOATING, 4),
+    "FLOATING_TYPES": (FLOATING, 5),
     "FLOATING_TYPES_AND_HALF": ((*FLOATING, "Half"), 0),
     "REDUCED_FLOATING_TYPES": (("Half", "BFloat16"), 0),
     "COMPLEX_TYPES": (COMPLEX, 1),
     "FLOATING_AND_COMPLEX_TYPES": ((*FLOATING, *COMPLEX), 6),
     "INTEGRAL_TYPES": (INTEGRAL, 1),
-    "ALL_TYPES": ((*INTEGRAL, *FLOATING), 4),
+    "ALL_TYPES": ((*INTEGRAL, *FLOATING), 3),
     "ALL_TYPES_AND_HALF": ((*INTEGRAL, *FLOATING, "Half"), 0),
     "ALL_TYPES_AND_COMPLEX": ((*INTEGRAL, *FLOATING, *COMPLEX), 8),
     "ALL_TYPES_AND_COMPLEX_AND_HALF": ((*INTEGRAL, *FLOATING, *COMPLEX, "Half"), 0),
@@ -367,7 +378,8 @@ def dispatch_macros() -> list[str]:
             f"AT_DISPATCH_SWITCH(TYPE, NAME, AT_DISPATCH_CASE_{group}(__VA_ARGS__))"
         )
         for count in range(1, most + 1):
-            name = f"{group}_AND{count if count > 1 else ''}"
+            plain = "1" if group == "FLOATING_AND_COMPLEX_TYPES" else ""  # torch's own name of the first
+            name = f"{group}_AND{count if count > 1 else plain}"
             added = [f"S{number}" for number in range(1, count + 1)]
             extra = " ".join(f"AT_DISPATCH_CASE({dtype}, __VA_ARGS__)" for dtype in added)
             lines.append(

@@ -4,7 +4,7 @@
     counts.NUMBER   the same, set aside: a process that had opened it before may still append to it
     counts.json     the sums of what was set aside, by store and by day
 
-Each process appends its line when it ends (`warm.lookup.count`). Once the file is long, a process
+Each process appends its line when it ends (`fast_path.lookup.count`). Once the file is long, a process
 that enforces the store's limits sets it aside, and adds up what was set aside before.
 """
 

@@ -130,14 +130,20 @@ class CompiledFunction:
 
         return dynamo.Options(self._mode, self._dynamic, self._options)
 
-    def _key(self) -> str:
+    def _keys(self) -> list[str]:
+        """Returns the keys that an artifact may have: if there may be one for all ranks its key, and this rank's."""
+        from opforge.torch_internals import dynamo
+
+        return [self._key(True), self._key(False)] if dynamo.is_for_all_ranks() else [self._key(False)]
+
+    def _key(self, is_for_all: bool) -> str:
         """Returns the key of an artifact: the function, the options of its compile, and the ranks."""
         from opforge.torch_internals import dynamo
 
         plain = self._plain
         owner = type(getattr(plain, "__self__", None))
         texts = [plain.__module__, plain.__qualname__, owner.__module__, owner.__qualname__, repr(self._asked())]
-        texts.append(dynamo.ranks())
+        texts.append(dynamo.ranks(is_for_all))
         return "f" + hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:40]
 
     def _obtained(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -153,7 +159,7 @@ class CompiledFunction:
             is_error = True
             try:
                 ahead = self._found(begun, arguments, named)
-                if ahead is None and begun.claim(self._key()):
+                if ahead is None and begun.claim(self._keys()[0]):
                     ahead = self._found(begun, arguments, named)
                 if ahead is None:
                     ahead = self._compiled(begun, arguments, named)
@@ -167,7 +173,7 @@ class CompiledFunction:
     def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         from opforge.torch_internals import dynamo
 
-        for content in begun.functions.get(self._key(), ()):
+        for content in [each for key in self._keys() for each in begun.functions.get(key, ())]:
             try:
                 facts, pickle = _read(content)
                 reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
@@ -197,7 +203,7 @@ class CompiledFunction:
         if not ahead.fits(arguments, named):
             self._refuse("a guard does not hold right after it was compiled")
             return None
-        begun.keep_function(self._key(), content)
+        begun.keep_function(self._keys()[-1 if facts.is_of_rank else 0], content)
         self.compiled += 1
         return ahead
 

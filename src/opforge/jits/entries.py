@@ -127,7 +127,7 @@ class Entries:
     def _carries_problem(self, paths: Iterable[str]) -> str:
         """Returns why an entry with these paths is never laid out; empty if it may be."""
         bad = [path for path in paths if not re.fullmatch(self._carries, path)]
-        return f"{ascii(bad[0])[:100]}is not a file of the adapter {self.topic.adapter}" if bad else ""
+        return f"{ascii(bad[0])[:100]} is not a file of the adapter {self.topic.adapter}" if bad else ""
 
     def _look(self) -> None:
         for one in store.find(current_store(), self.topic, self._holds, self._judge, self._pages):

@@ -67,6 +67,8 @@ class Facts(NamedTuple):
     registered: str
     """A digest of what Python registers for these ops."""
     guards: Sequence[Guard]
+    is_of_rank: bool
+    """Whether it may differ between ranks."""
 
 
 Describe = Callable[[Any], str]
@@ -101,16 +103,18 @@ def settings_digest(options: Options) -> str:
     import torch
     import torch._functorch.config
     import torch._inductor.config
+    import torch.compiler.config
 
-    configs = (torch._dynamo.config, torch._functorch.config, torch._inductor.config)
+    configs = (torch._dynamo.config, torch._functorch.config, torch._inductor.config, torch.compiler.config)
     values = [config.save_config_portable(ignore_private_configs=False) for config in configs]
     shown = [sorted((name, _shown(value)) for name, value in each.items() if name not in LEFT_OUT) for each in values]
     text = repr([shown, torch.get_num_threads(), options.mode, options.dynamic, sorted(options.options.items())])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-LEFT_OUT = (*inductor.COMPILER_ALONE, "debug_dir_root", "base_dir")
-"""Settings that say where something is put, or which compiler is started."""
+OF_JOBS = ("job_id", "pgo_extra_read_key", "pgo_extra_write_key")
+LEFT_OUT = (*inductor.COMPILER_ALONE, "debug_dir_root", "base_dir", *OF_JOBS)
+"""Settings that say where something is put, which compiler is started, or what a job is called."""
 
 
 def _shown(value: Any) -> str:
@@ -288,7 +292,8 @@ def compiled(
     classes = [*noted.classes, *([] if owner is None else [owner if isinstance(owner, type) else type(owner)])]
     try:
         program = by.program_of(noted.codes, classes)
-        facts = Facts(settings, _defaults(function, by.describe), program, ops, by.of_ops(ops), guards)
+        defaults, is_of_rank = _defaults(function, by.describe), _names_rank(noted.codes)
+        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
     except ValueError as error:
         raise AheadError(str(error)) from error
     return Ahead(of, function, facts, by), facts
@@ -407,18 +412,38 @@ def _group() -> Any:
     return distributed.group.WORLD if distributed.is_available() else None
 
 
-def ranks() -> str:
+def ranks(is_for_all: bool = False) -> str:
     """Returns what torch takes of the process group as constants, and a guard does not check.
 
-    The rank is in it: a function may have a branch on it.
+    The rank is in it, as a function may have a branch on it, unless the function is for all ranks.
     """
     import torch
 
     if _group() is None:
         return ""
     distributed: Any = torch.distributed
-    size, rank = distributed.get_world_size(), distributed.get_rank()
-    return f"{distributed.get_backend()} {size} {rank}"
+    shown = f"{distributed.get_backend()} {distributed.get_world_size()}"
+    return shown if is_for_all else f"{shown} {distributed.get_rank()}"
+
+
+def is_for_all_ranks() -> bool:
+    """Returns whether torch is asked for graphs that every rank can run, by its setting `compile_on_one_rank`."""
+    import torch.compiler.config
+
+    return _group() is not None and bool(getattr(torch.compiler.config, "compile_on_one_rank", False))
+
+
+RANK_NAMES = frozenset(
+    """
+    rank get_rank local_rank get_local_rank get_node_local_rank global_rank get_global_rank group_rank get_group_rank
+    get_coordinate _coordinate_on_dim
+    """.split()  # noqa: SIM905
+)
+"""What code names that reads the rank. torch takes its value as a constant, also in a graph for all ranks."""
+
+
+def _names_rank(codes: Iterable[types.CodeType]) -> bool:
+    return any(RANK_NAMES.intersection(code.co_names) for code in codes)
 
 
 def with_hook_guards() -> Any:

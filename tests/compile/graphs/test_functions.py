@@ -388,27 +388,61 @@ class TestEdits:
         assert (wrapped.compiled, len(wrapped._ready)) == (1, 1)
 
     def test_the_size_of_the_job_and_the_rank(self, machines, eager_otherwise):
-        from torch.testing._internal.distributed import fake_pg
-
-        def check(rank, size, found, compiled):
-            if size:
-                torch.distributed.init_process_group("fake", rank=rank, world_size=size, store=fake_pg.FakeStore())
-            try:
-                wrapped = opforge.compile(in_job, "net")
-                assert torch.equal(wrapped(torch.ones(6)), in_job(torch.ones(6)))
-                assert (wrapped.found, wrapped.compiled) == (found, compiled)
-            finally:
-                if size:
-                    torch.distributed.destroy_process_group()
-            if size:  # the group is gone; the first time, this is compiled too
-                assert torch.equal(wrapped(torch.ones(6)), in_job(torch.ones(6)))
-
         own = machines.enter("first")
-        check(0, 2, 0, 1)
+        check_in_job(in_job, 0, 2, (0, 1))
         eager_otherwise()
         for number, (rank, size, found) in enumerate([(0, 2, 1), (1, 2, 0), (0, 4, 0), (0, 0, 1)]):
             machines.enter(f"then{number}", own)
-            check(rank, size, found, 0)
+            check_in_job(in_job, rank, size, (found, 0))
+
+    def test_the_rank_alone_if_it_is_read_and_one_rank_is_to_compile_for_all(
+        self, machines, eager_otherwise, monkeypatch
+    ):
+        from opforge.torch_internals import dynamo
+
+        monkeypatch.setattr(dynamo, "is_for_all_ranks", lambda: True)
+        own = machines.enter("first")
+        check_in_job(in_job, 0, 2, (0, 1))
+        check_in_job(sized, 0, 2, (0, 1))
+        eager_otherwise()
+        for number, (rank, size, found) in enumerate([(1, 2, 1), (0, 2, 1), (1, 4, 0)]):
+            machines.enter(f"then{number}", own)
+            check_in_job(sized, rank, size, (found, 0))
+            check_in_job(in_job, rank, size, (int((rank, size) == (0, 2)), 0))
+
+    def test_a_setting_that_names_what_is_dynamic(self, machines, eager_otherwise):
+        import torch.compiler.config as of_compiler
+
+        own = machines.enter("first")
+        called(flat, torch.ones(6), compiled=1)
+        eager_otherwise()
+        for name, value, found in (("dynamic_sources", "L['x']", 0), ("job_id", "another", 1)):
+            machines.enter(name, own)
+            with of_compiler.patch(**{name: value}):
+                wrapped = opforge.compile(flat, "net")
+                wrapped(torch.ones(6))
+                assert wrapped.found == found, name
+
+
+def check_in_job(function, rank, size, expected):
+    """Calls a function as a rank of a job; compares the result and how many were found and compiled."""
+    from torch.testing._internal.distributed import fake_pg
+
+    if size:
+        torch.distributed.init_process_group("fake", rank=rank, world_size=size, store=fake_pg.FakeStore())
+    try:
+        wrapped = opforge.compile(function, "net")
+        assert torch.equal(wrapped(torch.ones(6)), function(torch.ones(6)))
+        assert (wrapped.found, wrapped.compiled) == expected
+    finally:
+        if size:
+            torch.distributed.destroy_process_group()
+    if size:  # the group is gone; the first time, this is compiled too
+        assert torch.equal(wrapped(torch.ones(6)), function(torch.ones(6)))
+
+
+def sized(x):
+    return x.view(1, -1).repeat(torch.distributed.get_world_size(), 1) if torch.distributed.is_initialized() else x
 
 
 def in_job(x):

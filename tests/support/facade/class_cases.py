@@ -91,6 +91,17 @@ class Uses:
 
         return self.m.norm_of(Sub())
 
+    def no_init_and_no_use(self) -> object:
+        """Makes an object without its C++ one: of subclasses of a class, and of one that has a base."""
+
+        def without(base: Any) -> object:
+            made = type("Sub", (base,), {"__init__": lambda self, *_: None})
+            return str(_refusal(lambda: made(1))), str(_refusal(lambda: type("Below", (made,), {})()))
+
+        other = type("Other", (self.m.Point,), {"__new__": lambda cls: 5})
+        refused = [without(base) for base in (self.m.Point, self.m.Color, self.m.Layer, self.m.Derived)]
+        return refused, other(), type(self.m.Point).__name__
+
     def changed(self) -> object:
         point = self.m.Point(1.0, 2.0)
         self.m.shift(point)
@@ -193,9 +204,9 @@ class Uses:
 
 def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     uses = Uses(m)
-    for name in ("identity", "internal", "owner", "subclass", "no_init", "changed", "again", "weak", "tensors",
-                 "dying", "owned_by_nobody", "owned_by_cpp", "same_address", "own_attributes", "own_state", "loose",
-                 "members", "enumerations"):  # fmt: skip
+    for name in ("identity", "internal", "owner", "subclass", "no_init", "no_init_and_no_use", "changed", "again",
+                 "weak", "tensors", "dying", "owned_by_nobody", "owned_by_cpp", "same_address", "own_attributes",
+                 "own_state", "loose", "members", "enumerations"):  # fmt: skip
         yield name, getattr(uses, name)
         if name != "no_init":
             yield f"{name} leaves", lambda name=name: _lives(m, getattr(uses, name))

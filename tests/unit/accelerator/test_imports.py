@@ -16,14 +16,15 @@ opforge.accelerator.interface.external_builders
 """.split()  # noqa: SIM905
 
 CHOOSE = """
-import sys
+import logging, sys
+of_python = set(sys.modules)  # from Python 3.14 on logging imports dataclasses, which imports inspect
 from opforge.accelerator import get_accelerator, select
 assert len(select.DRIVER_FILES) > 5
 select.DRIVER_FILES = {{name: ("/dev/no/such/file",) for name in select.DRIVER_FILES}}  # no driver
 accelerator = get_accelerator()
 accelerator.target()
 assert accelerator.create_op_builder("CPUAdamBuilder").name
-print(*sorted(set({heavy!r}) & set(sys.modules)))
+print(*sorted(set({heavy!r}) & set(sys.modules) - of_python))
 """
 
 

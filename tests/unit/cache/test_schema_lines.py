@@ -56,7 +56,7 @@ def test_each_value_has_the_line_that_it_begins_in():
         ('{"a": 1,\n"b": [2,\n"x"]}', "line 3: 'b[1]' is 'x': expected a whole number"),
         ('{"a": 1,\n"b": [],\n"a": 2}', "line 3: it is not valid JSON ('a' is in it twice)"),
         ('{"a": 1,\n"b": [\nNaN]}', "line 3: it is not valid JSON (NaN is not a JSON value)"),
-        ('{"a": 1,\n"b": [],}', "line 2: it is not valid JSON (Expecting property name enclosed in double quotes"),
+        ('{"a": 1,\n"b": [],2: 3}', "line 2: it is not valid JSON (Expecting property name enclosed in double quotes"),
         ('{"b": [],\n"c": 1}', "line 1: 'a' is missing"),
         ('{"a": 1, "b": [],\n"bb": 1}', "line 2: 'bb' is not a field that is read; did you mean 'b'?"),
     ],

@@ -48,6 +48,24 @@ def test_a_function_calls_its_operator_with_torchs_defaults(tmp_path: Path) -> N
     ]
 
 
+OPTIONS = "options.layout_opt(), options.device_opt()"
+PASSED = "facade::layout_to_pass(options), facade::device_to_pass(options)"
+
+
+@pytest.mark.parametrize(
+    ("first", "passed"),
+    [("at::IntArrayRef size", PASSED), ("const at::Tensor & self", OPTIONS), ("at::TensorList list", OPTIONS)],
+)
+def test_a_factory_passes_no_device_and_layout_that_it_has_by_default(tmp_path: Path, first: str, passed: str) -> None:
+    name = first.split()[-1]
+    text = (
+        f"inline at::Tensor twice({first}, at::TensorOptions options={{}}) {{\n"
+        f"    return at::_ops::twice::call({name}, {OPTIONS});\n}}\n"
+    )
+    (line,) = _generated(tmp_path, text)
+    assert f'call<Tensor>("aten::twice", "", {name}, {passed})' in line
+
+
 def test_a_method_has_the_defaults_of_the_class(tmp_path: Path) -> None:
     methods = (
         "  at::Tensor & twice_(int64_t n=2) const;\n"
@@ -118,3 +136,18 @@ def test_the_macros_of_dispatch_are_the_generators() -> None:
     assert any(
         line.startswith("#define AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND8(S1, S2, S3") for line in dispatch_macros()
     )
+
+
+def test_a_dispatch_macro_has_a_name_of_torchs() -> None:
+    header = (Path(torch.__file__).parent / "include" / "ATen" / "Dispatch.h").read_text()
+    theirs = set(re.findall(r"#define (AT_DISPATCH_\w+)", header))
+    ours = set(re.findall(r"#define (AT_DISPATCH_\w+)", "\n".join(dispatch_macros())))
+    # Older sources have these, and no torch that is supported does.
+    older = {
+        f"AT_DISPATCH_{case}{group}_AND_HALF"
+        for case in ("", "CASE_")
+        for group in ("ALL_TYPES", "ALL_TYPES_AND_COMPLEX")
+    }
+    assert ours - theirs == older
+    left = {name for name in theirs - ours if "QINT" not in name and "BIT_TYPES" not in name}
+    assert left <= {"AT_DISPATCH_SWITCH", "AT_DISPATCH_CASE", "AT_DISPATCH_INDEX_TYPES", "AT_DISPATCH_V2"}

@@ -43,6 +43,17 @@
 #define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #define TORCH_CHECK_DEBUG(...) TORCH_CHECK(__VA_ARGS__)
 #endif
+#define OPFORGE_CHECK_OP(a, b, op)                                                                                   \
+    if (C10_UNLIKELY_OR_CONST(!((a)op(b)))) {                                                                        \
+        ::c10::facade::fail(::c10::facade::text("Check failed: " #a " " #op " " #b " (", (a), " vs. ", (b), "). ")); \
+    }
+#define TORCH_CHECK_EQ(a, b) OPFORGE_CHECK_OP(a, b, ==)
+#define TORCH_CHECK_NE(a, b) OPFORGE_CHECK_OP(a, b, !=)
+#define TORCH_CHECK_LE(a, b) OPFORGE_CHECK_OP(a, b, <=)
+#define TORCH_CHECK_LT(a, b) OPFORGE_CHECK_OP(a, b, <)
+#define TORCH_CHECK_GE(a, b) OPFORGE_CHECK_OP(a, b, >=)
+#define TORCH_CHECK_GT(a, b) OPFORGE_CHECK_OP(a, b, >)
+#define C10_THROW_ERROR(type, text) throw ::c10::type(text)
 // Deprecated names.
 #define AT_ASSERTM(cond, ...) TORCH_INTERNAL_ASSERT(cond, ##__VA_ARGS__)
 #define AT_ASSERT(cond, ...) TORCH_INTERNAL_ASSERT(cond, ##__VA_ARGS__)

@@ -122,6 +122,54 @@ inline Ref class_property(const Ref& dict) {
     }
     return called(type, dict);
 }
+// Returns the class of this module that an object's Python class is, or derives from; null if there is none.
+inline const Class* nearest_class(PyObject* o) {
+    Ref type = Ref::steal(opforge_PyObject_Type(o)), order = attribute(type.get(), "__mro__");
+    for (OpforgePySize i = 0; i < opforge_PyTuple_Size(order.get()); ++i) {
+        PyObject* above = opforge_PyTuple_GetItem(order.get(), i);
+        for (const auto& entry : classes()) {
+            if (entry.second->type == above) {
+                return entry.second;
+            }
+        }
+    }
+    return nullptr;
+}
+// type.__call__, and then a check that the constructor of C++ has run: a subclass's __init__ need not call it.
+inline PyObject* call_class(PyObject*, PyObject* arguments, PyObject* keywords) {
+    try {
+        static PyObject* call = nullptr;
+        if (!call) {
+            call = attribute(attribute(imported("builtins").get(), "type").get(), "__call__").release();
+        }
+        Ref made = checked(opforge_PyObject_Call(call, arguments, keywords));
+        if (!instance_of(made.get())) {
+            if (const Class* c = nearest_class(made.get())) {  // none: a __new__ has returned something else
+                raise_without_constructor(*c);
+            }
+        }
+        return made.release();
+    } catch (...) {
+        translate();
+    }
+    return nullptr;
+}
+// The class of a module's classes.
+inline PyObject* metaclass() {
+    static PyObject* type = nullptr;
+    if (!type) {
+        constexpr int keywords = 0x3;  // METH_VARARGS | METH_KEYWORDS
+        static MethodDef call{"__call__", nullptr, keywords, nullptr};
+        call.call = reinterpret_cast<decltype(call.call)>(call_class);
+        Ref function = checked(opforge_PyCMethod_New(&call, nullptr, nullptr, nullptr));
+        Ref method = method_of(function);
+        Ref made = made_type("pybind11_type", "type", "__call__", method);
+        checked(opforge_PyObject_SetAttrString(made.get(), "__module__",
+                                               Convert<std::string>::cast("pybind11_builtins").get()));
+        type = made.release();
+    }
+    return type;
+}
 // Makes the Python class of a C++ class, and registers it.
 inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, const Class* base,
                          const ClassOptions& options) {
@@ -163,7 +211,7 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     Ref bases = checked(opforge_PyTuple_New(1));
     Ref above = base ? Ref::borrow(base->type) : attribute(builtins.get(), "object");
     checked(opforge_PyTuple_SetItem(bases.get(), 0, above.release()));
-    Ref type = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast(name), bases, members);
+    Ref type = called(metaclass(), Convert<std::string>::cast(name), bases, members);
     checked(opforge_PyObject_SetAttrString(scope, name, type.get()));
     auto* made = new Class();
     made->name = module + "." + qualified;

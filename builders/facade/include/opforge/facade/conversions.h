@@ -303,6 +303,70 @@ struct Convert<c10::Device> {
     }
     static std::string name(bool) { return "torch.device"; }
 };
+// torch's layouts and memory formats, by their Python names.
+template <class E>
+struct ConvertNamed {
+    static bool load(PyObject* o, bool, E& value) {
+        for (const auto& [number, name] : Convert<E>::names()) {
+            if (attribute_or_none(torch().module, name).get() == o) {
+                value = number;
+                return true;
+            }
+        }
+        return false;
+    }
+    static Ref cast(E value) {
+        for (const auto& [number, name] : Convert<E>::names()) {
+            if (number == value) {
+                return attribute(torch().module, name);
+            }
+        }
+        c10::facade::fail(c10::facade::text(value, " has no conversion to Python"));
+    }
+};
+template <>
+struct Convert<c10::Layout> : ConvertNamed<c10::Layout> {
+    static std::vector<std::pair<c10::Layout, const char*>> names() {
+        using L = c10::Layout;
+        return {{L::Strided, "strided"},      {L::Sparse, "sparse_coo"},    {L::SparseCsr, "sparse_csr"},
+                {L::SparseCsc, "sparse_csc"}, {L::SparseBsr, "sparse_bsr"}, {L::SparseBsc, "sparse_bsc"},
+                {L::Mkldnn, "_mkldnn"},       {L::Jagged, "jagged"}};
+    }
+    static std::string name(bool) { return "torch.layout"; }
+};
+template <>
+struct Convert<c10::MemoryFormat> : ConvertNamed<c10::MemoryFormat> {
+    static std::vector<std::pair<c10::MemoryFormat, const char*>> names() {
+        using M = c10::MemoryFormat;
+        return {{M::Contiguous, "contiguous_format"},
+                {M::Preserve, "preserve_format"},
+                {M::ChannelsLast, "channels_last"},
+                {M::ChannelsLast3d, "channels_last_3d"}};
+    }
+    static std::string name(bool) { return "torch.memory_format"; }
+};
+// The first alternative that takes the object without a conversion, or else the first that takes it with one.
+template <class... T>
+struct Convert<std::variant<T...>> {
+    static bool load(PyObject* o, bool convert, std::variant<T...>& value) {
+        return (convert && (load_as<T>(o, false, value) || ...)) || (load_as<T>(o, convert, value) || ...);
+    }
+    static Ref cast(const std::variant<T...>& value) {
+        return std::visit([](const auto& held) { return Convert<std::decay_t<decltype(held)>>::cast(held); }, value);
+    }
+    static std::string name(bool argument) {
+        std::string text;
+        ((text += (text.empty() ? "" : " | ") + Convert<T>::name(argument)), ...);
+        return text;
+    }
+
+private:
+    template <class A>
+    static bool load_as(PyObject* o, bool convert, std::variant<T...>& value) {
+        A held{};
+        return Convert<A>::load(o, convert, held) && (value = std::move(held), true);
+    }
+};
 template <class T>
 struct Convert<std::optional<T>> {
     static bool load(PyObject* o, bool convert, std::optional<T>& value) {
@@ -382,7 +446,11 @@ template <class T, class A>
 struct Convert<std::list<T, A>> : ConvertList<std::list<T, A>, T> {};
 template <class T>
 struct Convert<c10::ArrayRef<T>> {
-    static Ref cast(const c10::ArrayRef<T>& value) { return cast_items(value); }
+    static Ref cast(const c10::ArrayRef<T>& value) {
+        Ref list = cast_items(value);
+        // of integers torch makes a tuple
+        return std::is_same_v<T, int64_t> ? checked(opforge_PySequence_Tuple(list.get())) : list;
+    }
     static std::string name(bool argument) {
         return std::is_same_v<T, int64_t> ? "Tuple[int, ...]" : Convert<std::vector<T>>::name(argument);
     }

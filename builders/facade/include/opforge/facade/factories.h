@@ -42,6 +42,11 @@ inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& opti
 // With a deleter: torch 2.11 has the function for it, and an older one is refused when it is called.
 template <class D, class = std::enable_if_t<std::is_invocable_v<D&, void*>>>
 Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, D deleter, const TensorOptions& options = {}) {
+    if (!data) {  // what torch's C function makes of no memory never calls the deleter
+        Tensor made = from_blob(data, sizes, strides, options);
+        deleter(data);
+        return made;
+    }
     if (!torch_from_blob) {
         c10::facade::fail("from_blob with a deleter needs torch 2.11 or newer");
     }

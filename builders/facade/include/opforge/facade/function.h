@@ -157,17 +157,12 @@ struct AutogradCall {
     // Of backward: threads that go through one graph share the context. It is taken without the GIL, as backward may
     // take that. A backward that goes through the graph itself has it already.
     std::recursive_mutex lock;
-    std::vector<size_t> places;  // of each tensor among the function's inputs
+    std::vector<size_t> places;   // of each tensor among the function's inputs
+    std::vector<bool> variables;  // which inputs may have a gradient, an undefined tensor included
     size_t inputs = 0;
     // what forward threw: on its way through Python it would lose its type
     std::exception_ptr thrown;
 };
-// An object's attribute, or an empty reference where this torch has none of that name.
-inline Ref attribute_or_none(PyObject* o, const char* name) {
-    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
-    opforge_PyErr_Clear();
-    return found;
-}
 // What autograd's Python side is asked. What a later torch lacks makes no call wrong: it goes through Python.
 struct Autograd {
     Name requires_grad{"requires_grad"}, level{"_current_level"}, needs_input_grad{"needs_input_grad"},
@@ -323,6 +318,13 @@ inline PyObject* autograd_backward(PyObject*, PyObject* args) {
             c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
                                                 call.inputs, ", got ", all.size(), ")"));
         }
+        for (size_t i = 0; i < call.inputs; ++i) {
+            if (!call.variables[i] && all[i].defined()) {
+                c10::facade::fail(
+                    c10::facade::text("function returned a gradient different that is defined at position ", i + 1,
+                                      ", std the corresponding forward input was not a Variable"));
+            }
+        }
         for (size_t place : call.places) {
             list.push_back(all[place]);
         }
@@ -331,8 +333,16 @@ inline PyObject* autograd_backward(PyObject*, PyObject* args) {
         e.restore();
     } catch (const c10::IndexError& e) {
         raise(opforge_PyExc_IndexError, e.what());
+    } catch (const c10::ValueError& e) {
+        raise(opforge_PyExc_ValueError, e.what());
+    } catch (const c10::TypeError& e) {
+        raise(opforge_PyExc_TypeError, e.what());
     } catch (const c10::NotImplementedError& e) {
         raise(opforge_PyExc_NotImplementedError, e.what());
+    } catch (const c10::LinAlgError& e) {
+        raise_torch_error("torch.linalg", "LinAlgError", e.what());
+    } catch (const c10::OutOfMemoryError& e) {
+        raise_torch_error("torch", "OutOfMemoryError", e.what());
     } catch (const std::exception& e) {
         raise(opforge_PyExc_RuntimeError, e.what());
     } catch (...) {
@@ -365,10 +375,12 @@ inline PythonFunction make_function(const std::string& name) {
     return {attribute(made.get(), "apply").release(), attribute(above.get(), "apply").release()};
 }
 
-// The tensors among a function's arguments, as torch finds them: a list of tensors counts once each.
+// The tensors among a function's arguments, as torch finds them: each of a TensorList counts, and a std::vector of them
+// is one argument without a gradient.
 struct Inputs {
     std::vector<at::Tensor> tensors;
     std::vector<size_t> places;
+    std::vector<bool> variables;
     size_t count = 0;
     std::vector<PyObject*> objects;  // of the tensors, as far as they were needed
 
@@ -388,17 +400,21 @@ struct Inputs {
             tensors.push_back(t);
             places.push_back(count);
         }
+        variables.push_back(true);
         ++count;
     }
-    void add(const std::optional<at::Tensor>& t) { add(t ? *t : at::Tensor()); }
+    void add(const std::optional<at::Tensor>& t) {
+        add(t ? *t : at::Tensor());
+        variables.back() = t && t->defined();
+    }
     void add(at::TensorList list) {
         for (const at::Tensor& t : list) {
             add(t);
         }
     }
-    void add(const std::vector<at::Tensor>& list) { add(at::TensorList(list)); }
     template <class T>
     void add(const T&) {
+        variables.push_back(false);
         ++count;
     }
     PyObject* object(size_t i) {
@@ -523,6 +539,7 @@ struct Function {
         }
         if (!is_done) {
             call->places = inputs.places;
+            call->variables = inputs.variables;
             call->inputs = inputs.count;
             call->backward = [](AutogradContext* context, variable_list grads) -> variable_list {
                 return X::backward(context, std::move(grads));

@@ -235,8 +235,23 @@ inline Scalar Tensor::item() const {
             facade::check(aoti_torch_item_float64(parts.select(0, 1).handle(), &im), "item()");
             return c10::complex<double>(re, im);
         }
+        case ScalarType::Float8_e5m2:
+        case ScalarType::Float8_e4m3fn:
+        case ScalarType::Float8_e5m2fnuz:
+        case ScalarType::Float8_e4m3fnuz:
+            return facade::converted(*this, ScalarType::Float).item();
+        case ScalarType::ComplexHalf:
+            return facade::converted(*this, ScalarType::ComplexFloat).item();
+        case ScalarType::UInt64: {
+            const Scalar value = facade::converted(*this, ScalarType::Long).item();
+            if (value.toLong() < 0) {
+                c10::facade::fail("item() over 2^63 - 1 is not on torch's stable ABI, as no Scalar is");
+            }
+            return value;
+        }
         default:
-            c10::facade::fail(c10::facade::text("item() of ", c10::toString(scalar_type()), " is not on the facade"));
+            c10::facade::fail(
+                c10::facade::text("item() of ", c10::toString(scalar_type()), " is not on torch's stable ABI"));
     }
 }
 

@@ -25,7 +25,7 @@ enum class return_value_policy : uint8_t {
 namespace opforge_facade_python {
 // Returns a function that becomes a method of the object it is got from. CPython makes one by a function that is not in
 // its stable ABI. So the library does not link it: ctypes finds it, when a class is registered.
-inline Ref method_of(const Ref& function) {
+OPFORGE_COLD inline Ref method_of(const Ref& function) {
     const Ref ctypes = imported("ctypes"), object = attribute(ctypes.get(), "py_object");
     const Ref kind = called(attribute(ctypes.get(), "PYFUNCTYPE").get(), object, object);
     Ref named = checked(opforge_PyTuple_New(2));
@@ -54,7 +54,7 @@ const Class* class_of() {
     auto found = classes().find(typeid(T));
     return found == classes().end() ? nullptr : found->second;
 }
-inline std::string demangled(const std::type_info& type) {
+OPFORGE_COLD inline std::string demangled(const std::type_info& type) {
     int status = 0;
     std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
     return text ? text.get() : type.name();
@@ -167,6 +167,10 @@ inline void keep_alive(PyObject* nurse, PyObject* patient) {
     std::lock_guard<std::mutex> hold(objects().lock);
     instance->kept.push_back(patient);
 }
+[[noreturn]] OPFORGE_COLD inline void raise_without_constructor(const Class& c) {
+    raise(opforge_PyExc_TypeError, (c.name + ".__init__() must be called when overriding __init__").c_str());
+    throw Raised();
+}
 // Returns the C++ object behind an object, or null if that is none of the class.
 inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<void>* held = nullptr) {
     if (!wanted || !is(o, reinterpret_cast<_typeobject*>(wanted->type))) {
@@ -174,8 +178,7 @@ inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<voi
     }
     Instance* instance = instance_of(o);
     if (!instance) {
-        raise(opforge_PyExc_TypeError, (wanted->name + ".__init__() must be called when overriding __init__").c_str());
-        throw Raised();
+        raise_without_constructor(*wanted);
     }
     void* pointer = instance->pointer;
     for (const Class* c = instance->type; c != wanted; c = c->base) {

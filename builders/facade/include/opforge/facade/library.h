@@ -364,6 +364,9 @@ private:
             ++i;
         }
         auto results = Box::results();
+        for (size_t k = 0; k < results.size(); ++k) {
+            results[k] += " _" + std::to_string(k);
+        }
         std::string result = opforge_facade_detail::joined(results);
         return text + ") -> " + (results.size() == 1 ? result : "(" + result + ")");
     }

@@ -32,7 +32,7 @@ using namespace ::opforge_facade_detail;
 using namespace ::opforge_facade_python;
 
 // Sets the Python exception for the C++ exception that is being handled, as torch and pybind11 do.
-inline void translate() {
+OPFORGE_COLD inline void translate() {
     try {
         throw;
     } catch (const Raised& e) {
@@ -206,10 +206,13 @@ struct arg {
 struct arg_v : arg {
     template <class T>
     arg_v(const arg& base, const T& v) : arg(base) {
-        if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_base_of_v<::pybind11::none, T>) {
+        if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, std::nullptr_t> ||
+                      std::is_base_of_v<::pybind11::none, T>) {
             value = py_detail::Ref::borrow(py_detail::none());
         } else if constexpr (std::is_base_of_v<object, T>) {
             value = v.ref();
+        } else if constexpr (std::is_convertible_v<T, const char*>) {  // a null pointer is None
+            value = py_detail::Convert<const char*>::cast(v);
         } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
             value = py_detail::Convert<std::string>::cast(std::string_view(v));
         } else {
@@ -281,7 +284,7 @@ struct Overload {
     // Returns an empty reference if the values are not convertible to the function's parameters.
     std::function<Ref(PyObject* const*, const bool*, return_value_policy)> call;
 
-    std::string signature() const {
+    OPFORGE_COLD std::string signature() const {
         std::string text = "(";
         for (size_t i = 0; i < types.size(); ++i) {
             text += i ? ", " : "";
@@ -377,12 +380,12 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values) {
     return used == given.named;
 }
 // A constructor's signature without its own object and result: (self: m.C, x: int) -> None is m.C(x: int).
-inline std::string constructor_signature(const std::string& text) {
+OPFORGE_COLD inline std::string constructor_signature(const std::string& text) {
     const size_t begin = sizeof("(self: ") - 1, last = text.rfind(" -> "), comma = text.find(", ");
     const size_t end = comma < last ? comma : text.rfind(')', last), next = comma < last ? comma + 2 : end;
     return text.substr(begin, end - begin) + "(" + text.substr(next, last - next);
 }
-inline std::string no_match(const Function& f, const Given& given) {
+OPFORGE_COLD inline std::string no_match(const Function& f, const Given& given) {
     const bool is_constructor = f.overloads[0].is_constructor;
     std::string text = f.name + "(): incompatible " + (is_constructor ? "constructor" : "function") +
                        " arguments. The following argument types are supported:\n";
@@ -550,7 +553,7 @@ void extra(Overload& o, keep_alive<A, B>) {
 inline void extra(Overload& o, return_value_policy policy) { o.policy = policy; }
 inline void extra(Overload& o, is_operator) { o.is_operator = true; }
 
-inline std::string doc_of(const Function& f) {
+OPFORGE_COLD inline std::string doc_of(const Function& f) {
     const bool several = f.overloads.size() > 1;
     std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
     size_t i = 0;
@@ -564,7 +567,7 @@ inline std::string doc_of(const Function& f) {
 }
 // __reduce_ex__ of a record: Python pickles a function as a name in the object that it is bound to. That is its module,
 // and a method has none.
-inline PyObject* reduce_record(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
+OPFORGE_COLD inline PyObject* reduce_record(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
     try {
         Ref module = attribute(values[0], "module");
         if (py_detail::is_none(module.get())) {
@@ -582,7 +585,7 @@ inline PyObject* reduce_record(PyObject*, PyObject* const* values, OpforgePySize
     return nullptr;
 }
 // Returns what a Python function is bound to: the address of the C++ one, as a number that knows the function's module.
-inline Ref function_record(Function* f, const Ref& module) {
+OPFORGE_COLD inline Ref function_record(Function* f, const Ref& module) {
     static PyObject* type = nullptr;
     if (!type) {
         static MethodDef reduce{"__reduce_ex__", reduce_record, 0x82, nullptr};
@@ -596,7 +599,7 @@ inline Ref function_record(Function* f, const Ref& module) {
 }
 // Makes the Python object of a function whose first overload is there. It lives as long as the process, as
 // the library does.
-inline Ref function_object(Function* f, const Ref& module_name, bool is_in_module) {
+OPFORGE_COLD inline Ref function_object(Function* f, const Ref& module_name, bool is_in_module) {
     constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
     f->definition.name = f->name.c_str();
     f->definition.call = call_function;
@@ -607,7 +610,7 @@ inline Ref function_object(Function* f, const Ref& module_name, bool is_in_modul
 enum class Kind { Function, Method, Static };
 // Returns the overload of a C++ function, with what is stated beside it.
 template <class F, class... X>
-Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
+OPFORGE_COLD Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
     using Guard = typename guard_of<X...>::type;
     using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
     Overload overload;
@@ -630,7 +633,7 @@ Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
     return overload;
 }
 // Adds an overload to the function of a name in a module or a class.
-inline void add(PyObject* scope, const char* name, Overload overload, Kind kind = Kind::Function) {
+OPFORGE_COLD inline void add(PyObject* scope, const char* name, Overload overload, Kind kind = Kind::Function) {
     static std::map<std::pair<PyObject*, std::string>, Function*> functions;
     Function*& f = functions[{scope, name}];
     // a scope can be a new one at the address of a module whose body threw
@@ -686,6 +689,8 @@ public:
             py_detail::Ref r;
             if constexpr (std::is_base_of_v<object, T>) {
                 r = value.ref();
+            } else if constexpr (std::is_convertible_v<const T&, const char*>) {  // a null pointer is None
+                r = py_detail::Convert<const char*>::cast(value);
             } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
                 r = py_detail::Convert<std::string>::cast(std::string_view(value));
             } else {
@@ -723,7 +728,7 @@ struct ModuleDef {
     void* slots;
     void *traverse, *clear, *free;
 };
-inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(module_&)) {
+OPFORGE_COLD inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(module_&)) {
     try {
         c10::facade::check_numbers_once();
         Ref made;

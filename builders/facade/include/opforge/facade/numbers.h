@@ -81,8 +81,8 @@ inline void check_cast(ScalarType from, ScalarType to) {
     Category a = category(from), b = category(to);
     if ((a == Category::Complex && b != a) || (a == Category::Real && b < a) ||
         (a != Category::Bool && b == Category::Bool)) {
-        fail(text("result type ", c10::toString(from), " can't be cast to the desired output type ",
-                  TypeMeta(to).name()));
+        fail(
+            text("result type ", c10::toString(from), " can't be cast to the desired output type ", c10::toString(to)));
     }
 }
 inline Tensor& written(const Tensor& self, const Tensor& result) {
@@ -260,7 +260,7 @@ inline Tensor filled(const Tensor& t, const Scalar& s) {
     return t;
 }
 inline Tensor empty(IntArrayRef size, const TensorOptions& o) {
-    return call<Tensor>("aten::empty", "memory_format", size, o.scalar_type_opt(), o.layout_opt(), o.device_opt(),
+    return call<Tensor>("aten::empty", "memory_format", size, o.scalar_type_opt(), layout_to_pass(o), device_to_pass(o),
                         o.pinned_memory_opt(), o.memory_format_opt());
 }
 // Returns begin, begin + step, ... below end. The numbers are integers: torch computes others in a way
@@ -283,7 +283,7 @@ inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, 
     int64_t n = s > 0 ? (b - a + s - 1) / s : (a - b - s - 1) / -s;
     // by operators alone: what a mode makes has no memory that could be written
     Tensor ones = call<Tensor>("aten::ones", "", IntArrayRef(n), std::optional<ScalarType>(ScalarType::Long),
-                               o.layout_opt(), o.device_opt(), std::optional<bool>());
+                               layout_to_pass(o), device_to_pass(o), std::optional<bool>());
     Tensor counted = call<Tensor>("aten::cumsum", "", ones, int64_t{0}, std::optional<ScalarType>());
     Tensor stepped = sum_of(call<Tensor>("aten::mul", "Tensor", counted, number(s)), number(a - s), 1);
     Tensor result = empty(n, o.dtype(t));

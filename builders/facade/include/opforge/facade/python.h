@@ -73,6 +73,7 @@ OPFORGE_PYTHON(int, PySequence_Check, PyObject*)
 OPFORGE_PYTHON(OpforgePySize, PySequence_Size, PyObject*)
 OPFORGE_PYTHON(PyObject*, PySequence_GetItem, PyObject*, OpforgePySize)
 OPFORGE_PYTHON(PyObject*, PySequence_List, PyObject*)
+OPFORGE_PYTHON(PyObject*, PySequence_Tuple, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyTuple_New, OpforgePySize)
 OPFORGE_PYTHON(int, PyTuple_SetItem, PyObject*, OpforgePySize, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyTuple_GetItem, PyObject*, OpforgePySize)
@@ -177,7 +178,7 @@ private:
 class Raised : public std::exception {
 public:
     // Takes the exception that is set in this thread.
-    Raised() {
+    OPFORGE_COLD Raised() {
         PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
         opforge_PyErr_Fetch(&type, &value, &trace);
         opforge_PyErr_NormalizeException(&type, &value, &trace);
@@ -233,6 +234,12 @@ inline void checked(int code) {
     }
 }
 inline Ref attribute(PyObject* o, const char* name) { return checked(opforge_PyObject_GetAttrString(o, name)); }
+// An object's attribute, or an empty reference where this torch has none of that name.
+inline Ref attribute_or_none(PyObject* o, const char* name) {
+    Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
+    opforge_PyErr_Clear();
+    return found;
+}
 inline Ref imported(const char* name) { return checked(opforge_PyImport_ImportModule(name)); }
 // The name of an attribute, as an object that is made once: finding an attribute by it costs a third.
 class Name {
@@ -255,7 +262,7 @@ Ref called(PyObject* f, const A&... arguments) {
 }
 
 // Makes a subclass of one of Python's own types, with one method.
-inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
+OPFORGE_COLD inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
     Ref builtins = imported("builtins");
     Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
     checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
@@ -302,7 +309,7 @@ inline std::string type_name(PyObject* o) {
     return p ? std::string(p, static_cast<size_t>(n)) : std::string();
 }
 // Returns an object's repr, for texts of errors and signatures: one that raises must not hide the text.
-inline std::string shown(PyObject* o) {
+OPFORGE_COLD inline std::string shown(PyObject* o) {
     Ref text = Ref::steal(opforge_PyObject_Repr(o));
     OpforgePySize n = 0;
     const char* p = text ? opforge_PyUnicode_AsUTF8AndSize(text.get(), &n) : nullptr;
@@ -399,7 +406,7 @@ inline Ref from_tensor(const at::Tensor& t) {
 
 // Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.
 inline void raise(PyObject* type, const char* text) { opforge_PyErr_SetString(type, text); }
-inline void raise_torch_error(const char* path, const char* name, const char* text) {
+OPFORGE_COLD inline void raise_torch_error(const char* path, const char* name, const char* text) {
     Ref module = Ref::steal(opforge_PyImport_ImportModule(path));
     Ref type = Ref::steal(module ? opforge_PyObject_GetAttrString(module.get(), name) : nullptr);
     opforge_PyErr_Clear();

@@ -116,6 +116,16 @@ inline std::optional<MemoryFormat> memory_format(const TensorOptions& options, s
     }
     return format ? format : options.memory_format_opt();
 }
+// A factory's device and layout, none where they are those that it has by default: passing a value that can be none
+// costs a tenth of a call of `empty`.
+inline std::optional<Device> device_to_pass(const TensorOptions& options) {
+    const std::optional<Device> device = options.device_opt();
+    return device && device->is_cpu() && !device->has_index() ? std::nullopt : device;
+}
+inline std::optional<Layout> layout_to_pass(const TensorOptions& options) {
+    const std::optional<Layout> layout = options.layout_opt();
+    return layout == Layout::Strided ? std::nullopt : layout;
+}
 }  // namespace facade
 
 class Tensor {
@@ -247,6 +257,18 @@ public:
         return format == MemoryFormat::ChannelsLast     ? has_channels_last_strides(4)
                : format == MemoryFormat::ChannelsLast3d ? has_channels_last_strides(5)
                                                         : is_contiguous();
+    }
+    // The format whose order the strides are in: that of torch, which looks at no dimension's exact step.
+    MemoryFormat suggest_memory_format(bool channels_last_strides_exact_match = false) const {
+        if (layout() == Layout::Strided) {
+            for (MemoryFormat format : {MemoryFormat::ChannelsLast, MemoryFormat::ChannelsLast3d}) {
+                const int64_t n = format == MemoryFormat::ChannelsLast ? 4 : 5;
+                if (channels_last_strides_exact_match ? has_channels_last_strides(n) : is_like_channels_last(n)) {
+                    return format;
+                }
+            }
+        }
+        return MemoryFormat::Contiguous;
     }
     DeprecatedTypeProperties type() const { return {scalar_type(), device(), layout()}; }
     TensorOptions options() const { return TensorOptions(dtype()).device(device()).layout(layout()); }
@@ -531,6 +553,26 @@ private:
                 }
                 expected *= size[d];
             }
+        }
+        return true;
+    }
+    // Whether the strides grow from the channels over the last dimensions to the batch. Channels of one, and whatever
+    // could be both, is not in this order.
+    bool is_like_channels_last(int64_t n) const {
+        if (dim() != n) {
+            return false;
+        }
+        auto size = sizes(), step = strides();
+        if (step[1] == 0) {
+            return false;
+        }
+        int64_t least = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            int64_t d = i == 0 ? 1 : i == n - 1 ? 0 : n - i;
+            if (size[d] == 0 || step[d] < least || (d == 0 && least == step[1])) {
+                return false;
+            }
+            least = step[d] * std::max<int64_t>(size[d], 1);
         }
         return true;
     }

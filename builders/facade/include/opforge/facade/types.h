@@ -97,6 +97,9 @@ public:
     OptionalArrayRef(const T& one) : list_(ArrayRef<T>(one)) {}
     OptionalArrayRef(std::initializer_list<T> list) : list_(ArrayRef<T>(list)) {}
     OptionalArrayRef(std::optional<ArrayRef<T>> list) : list_(list) {}
+    template <class A>
+    OptionalArrayRef(const std::optional<std::vector<T, A>>& list)
+        : list_(list ? std::optional<ArrayRef<T>>(*list) : std::nullopt) {}
     template <class U,
               class = std::enable_if_t<!std::is_same_v<std::decay_t<U>, OptionalArrayRef> &&
                                        std::is_convertible_v<U&&, ArrayRef<T>> && !std::is_convertible_v<U&&, T>>>
@@ -358,6 +361,46 @@ inline std::string DeviceTypeName(DeviceType type, bool lower_case = false) {
         }
     }
     return name;
+}
+
+// Templates: where torch's own headers print these, theirs are preferred.
+template <int N = 0>
+std::ostream& operator<<(std::ostream& stream, Layout layout) {
+    switch (layout) {
+        case Layout::Strided:
+            return stream << "Strided";
+        case Layout::Sparse:
+            return stream << "Sparse";
+        case Layout::SparseCsr:
+            return stream << "SparseCsr";
+        case Layout::SparseCsc:
+            return stream << "SparseCsc";
+        case Layout::SparseBsr:
+            return stream << "SparseBsr";
+        case Layout::SparseBsc:
+            return stream << "SparseBsc";
+        case Layout::Mkldnn:
+            return stream << "Mkldnn";
+        case Layout::Jagged:
+            return stream << "Jagged";
+        default:
+            facade::fail("Unknown layout");
+    }
+}
+template <int N = 0>
+std::ostream& operator<<(std::ostream& stream, MemoryFormat format) {
+    switch (format) {
+        case MemoryFormat::Preserve:
+            return stream << "Preserve";
+        case MemoryFormat::Contiguous:
+            return stream << "Contiguous";
+        case MemoryFormat::ChannelsLast:
+            return stream << "ChannelsLast";
+        case MemoryFormat::ChannelsLast3d:
+            return stream << "ChannelsLast3d";
+        default:
+            facade::fail(facade::text("Unknown memory format ", static_cast<int>(format)));
+    }
 }
 
 // A random number generator: torch 2.10's stable ABI passes none, so there is no way to make one.
@@ -639,7 +682,7 @@ constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kI
 // The facade reads torch's numbers of dtypes, devices, layouts, and the sizes of elements, as its headers
 // state them. A torch in which they are others is refused when a library loads.
 namespace facade {
-inline void check_numbers() {
+OPFORGE_COLD inline void check_numbers() {
     const std::pair<int32_t, ScalarType> dtypes[] = {{aoti_torch_dtype_uint8(), ScalarType::Byte},
                                                      {aoti_torch_dtype_int8(), ScalarType::Char},
                                                      {aoti_torch_dtype_int16(), ScalarType::Short},

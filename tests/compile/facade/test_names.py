@@ -1,0 +1,187 @@
+"""Names that sources of the field use beside operators: each gives what torch's own headers and pybind11 give."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from facade.compiling import compile_library
+
+SOURCE = Path(__file__).parents[2] / "support" / "facade" / "names_source.cpp"
+IN_INFERENCE = "2.13"
+"""The torch whose errors' texts the facade gets, and so knows this one by its text."""
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    library = tmp_path_factory.mktemp("names") / "facade_names.so"
+    compile_library("facade", "facade_names", [SOURCE], library, ["-O0"])
+    spec = importlib.util.spec_from_file_location("facade_names", library)
+    assert spec and spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "text"),
+    [
+        ("equal", RuntimeError, "Check failed: x.dim() == 9 (2 vs. 9). "),
+        ("greater", RuntimeError, "Check failed: x.dim() > 1 + 1 (2 vs. 2). "),
+        ("thrown", ValueError, "thrown"),
+        ("list", RuntimeError, "list 1 2"),
+        ("long list", RuntimeError, " ".join(["7"] * 100) + " ..."),
+    ],
+)
+def test_a_check_has_torchs_text(module: ModuleType, what: str, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as raised:
+        module.text(torch.ones(2, 3), what)
+    assert type(raised.value) is error and str(raised.value) == text
+
+
+LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
+FORMATS = {
+    "two dimensions": (torch.ones(2, 3), "Contiguous"),
+    "contiguous": (torch.ones(2, 3, 4, 5), "Contiguous"),
+    "channels last": (torch.ones(2, 3, 4, 5).to(memory_format=LAST), "ChannelsLast"),
+    "one channel": (torch.ones(2, 1, 4, 5).to(memory_format=LAST), "ChannelsLast"),
+    "one pixel": (torch.ones(2, 3, 1, 1).to(memory_format=LAST), "ChannelsLast"),
+    "some channels": (torch.ones(2, 8, 4, 5).to(memory_format=LAST)[:, :3], "ChannelsLast"),
+    "every second row": (torch.ones(2, 3, 8, 5).to(memory_format=LAST)[:, :, ::2], "ChannelsLast"),
+    "three dimensions": (torch.ones(2, 3, 4, 5, 6).to(memory_format=LAST_3D), "ChannelsLast3d"),
+    "expanded": (torch.ones(1, 3, 1, 1).expand(2, 3, 4, 5), "Contiguous"),
+    "empty": (torch.ones(0, 3, 4, 5).to(memory_format=LAST), "Contiguous"),
+}
+
+
+@pytest.mark.parametrize("case", FORMATS)
+def test_the_suggested_memory_format_is_torchs(module: ModuleType, case: str) -> None:
+    x, expected = FORMATS[case]
+    assert module.text(x) == f"Strided {expected}"
+
+
+def test_a_sparse_layout_is_printed_by_its_name(module: ModuleType) -> None:
+    assert module.text(torch.ones(2, 3).to_sparse()) == "Sparse Contiguous"
+
+
+@pytest.mark.parametrize("count", [3, 0])
+def test_memory_is_freed_with_its_tensor(module: ModuleType, count: int) -> None:
+    if count and not torch.__version__ >= "2.11":
+        pytest.skip("from_blob with a deleter needs torch 2.11")
+    before = module.freed()
+    made = module.owned(count)
+    assert made.tolist() == [7] * count
+    del made
+    assert module.freed() == before + 1
+
+
+def test_an_optional_list_of_integers_is_an_argument_of_functions_and_ops(module: ModuleType) -> None:
+    assert [module.length(), module.length(None), module.length([1, 2]), module.length([])] == [-1, -1, 2, 0]
+    op = torch.ops.facade_names.length
+    assert [op(), op(None), op([1, 2]), op([])] == [-1, -1, 2, 0]
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float16, "22"), (torch.float64, "88"), (torch.complex64, "88")])
+def test_dispatch_macros_have_torchs_names(module: ModuleType, dtype: torch.dtype, expected: str) -> None:
+    assert module.dispatched(torch.ones(2, dtype=dtype)) == expected
+
+
+def test_a_null_pointer_is_none(module: ModuleType) -> None:
+    assert module.nothing is None and module.null() and module.null(None) and not module.null("")
+    assert "text: str = None" in module.null.__doc__
+
+
+def test_layouts_and_memory_formats_are_arguments_and_results(module: ModuleType) -> None:
+    for layout in (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.jagged):
+        assert module.layout(layout) is layout
+    for memory_format in (torch.contiguous_format, torch.preserve_format, LAST, LAST_3D):
+        assert module.format(memory_format) is memory_format
+    for function in (module.layout, module.format):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            function(0)
+    assert "(arg0: torch.layout) -> torch.layout" in module.layout.__doc__
+    assert "(arg0: torch.memory_format) -> torch.memory_format" in module.format.__doc__
+
+
+def test_a_variant_takes_its_first_alternative_that_needs_no_conversion(module: ModuleType) -> None:
+    given = (1, True, 2.5, "s", [1, 2], (1,), b"b")
+    assert [module.alternative(value) for value in given] == [0, 0, 1, 2, 3, 3, 2]
+    for value in (None, [1.5], {}):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            module.alternative(value)
+    assert module.either(True) == 3 and module.either(False) == "three"
+    assert module.either.__doc__ is not None and "-> int | str" in module.either.__doc__
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("error", RuntimeError),
+        ("index", IndexError),
+        ("value", ValueError),
+        ("type", TypeError),
+        ("not implemented", NotImplementedError),
+        ("linalg", torch.linalg.LinAlgError),
+        ("range", RuntimeError),
+    ],
+)
+def test_an_error_of_backward_has_torchs_type(module: ModuleType, what: str, error: type[Exception]) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(error, match=what) as raised:
+        module.fails(x, [x], what).sum().backward()
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize(("what", "position"), [("list", 2), ("text", 3)])
+def test_a_gradient_of_an_argument_that_is_no_tensor_is_an_error(module: ModuleType, what: str, position: int) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(
+        RuntimeError, match=f"a gradient different that is defined at position {position}, std the corr"
+    ):
+        module.fails(x, [x, x], what).sum().backward()
+
+
+def test_a_vector_of_tensors_is_one_argument_without_a_gradient(module: ModuleType) -> None:
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    module.fails(x, [y, y], "").sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1, 1] and y.grad is None
+
+
+def test_sizes_become_a_tuple(module: ModuleType) -> None:
+    assert module.sizes(torch.ones(2, 3)) == (2, 3) and module.sizes(torch.tensor(1)) == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint64, torch.uint16, torch.float16])
+def test_an_item_is_a_number_of_any_dtype(module: ModuleType, dtype: torch.dtype) -> None:
+    assert module.item(torch.tensor([4.0]).to(dtype)) == 4
+
+
+def test_a_number_that_no_scalar_holds_is_refused(module: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="on torch's stable ABI"):
+        module.item(torch.tensor([2**63], dtype=torch.uint64))
+
+
+def test_a_deduced_schema_names_its_results_as_torch_does(module: ModuleType) -> None:
+    schema = str(torch.ops.facade_names.deduced.default._schema)
+    assert schema == "facade_names::deduced(Tensor _0, int _1) -> (Tensor _0, int _1)"
+
+
+def test_an_empty_list_to_join_has_torchs_type_of_error(module: ModuleType) -> None:
+    if torch.__version__.startswith(IN_INFERENCE):
+        with pytest.raises(ValueError, match="expected a non-empty list of Tensors"):
+            module.joined([])
+
+
+def test_an_operator_that_inference_mode_gives_another_list_says_so(module: ModuleType) -> None:
+    x = torch.arange(6.0).reshape(1, 2, 3)
+    expected = torch.nn.functional.pad(x, (1, 1), "replicate")
+    with torch.no_grad():
+        assert torch.equal(module.padded(x), expected)
+    with torch.inference_mode(), pytest.raises(RuntimeError) as raised:
+        module.padded(x)
+    if torch.__version__.startswith(IN_INFERENCE):
+        assert str(raised.value) == (
+            "aten::replication_pad1d in inference mode or in a transform is not on torch's stable ABI: it passes its "
+            "list of integers as one of another type. Call it outside, or under torch.no_grad()"
+        )

@@ -1,0 +1,96 @@
+// Names that sources of the field use beside operators. tests/compile/facade/test_names.py calls them.
+#include <torch/extension.h>
+
+using torch::Tensor;
+
+static int64_t freed = 0;
+
+static std::string text(const Tensor& x, const std::string& what) {
+    if (what == "equal") {
+        TORCH_CHECK_EQ(x.dim(), 9);
+    } else if (what == "greater") {
+        TORCH_CHECK_GT(x.dim(), 1 + 1);
+    } else if (what == "thrown") {
+        C10_THROW_ERROR(ValueError, "thrown");
+    } else if (what == "list") {
+        TORCH_CHECK(false, "list ", std::vector<int64_t>{1, 2});
+    } else if (what == "long list") {
+        TORCH_CHECK(false, std::vector<int64_t>(102, 7));
+    }
+    return c10::str(x.layout(), " ", x.suggest_memory_format());
+}
+static Tensor owned(int64_t n) {
+    auto* list = new std::vector<int64_t>(static_cast<size_t>(n), 7);
+    auto release = [list](void*) {
+        delete list;
+        ++freed;
+    };
+    return torch::from_blob(list->data(), {n}, release, torch::kLong);
+}
+static int64_t length(at::OptionalIntArrayRef list) { return list ? static_cast<int64_t>(list->size()) : -1; }
+
+template <class T>
+static std::string size_of() {
+    return std::to_string(sizeof(T));
+}
+static std::string dispatched(const Tensor& x) {
+    std::string r;
+    AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND1(at::kHalf, x.scalar_type(), "dispatched",
+                                                [&] { r += size_of<scalar_t>(); });
+    AT_DISPATCH_FLOATING_TYPES_AND5(at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kComplexFloat, x.scalar_type(),
+                                    "dispatched", [&] { r += size_of<scalar_t>(); });
+    return r;
+}
+
+// backward fails, or returns a gradient for what is no tensor.
+struct Fails : torch::autograd::Function<Fails> {
+    static Tensor forward(torch::autograd::AutogradContext* ctx, Tensor x, std::vector<Tensor> list, std::string what) {
+        ctx->saved_data["what"] = what;
+        return x * static_cast<int64_t>(list.size());
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                   torch::autograd::variable_list grads) {
+        const std::string what = ctx->saved_data["what"].toStringRef();
+        TORCH_CHECK(what != "error", what);
+        TORCH_CHECK_INDEX(what != "index", what);
+        TORCH_CHECK_VALUE(what != "value", what);
+        TORCH_CHECK_TYPE(what != "type", what);
+        TORCH_CHECK_NOT_IMPLEMENTED(what != "not implemented", what);
+        TORCH_CHECK_LINALG(what != "linalg", what);
+        if (what == "range") {
+            throw std::out_of_range(what);
+        }
+        return {grads[0], what == "list" ? grads[0] : Tensor(), what == "text" ? grads[0] : Tensor()};
+    }
+};
+
+TORCH_LIBRARY(facade_names, m) {
+    m.def("length(int[]? list=None) -> int", &length);
+    m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.attr("nothing") = static_cast<const char*>(nullptr);
+    m.def("text", &text, py::arg("x"), py::arg("what") = "");
+    m.def("owned", &owned);
+    m.def("freed", [] { return freed; });
+    m.def("length", &length, py::arg("list") = py::none());
+    m.def("dispatched", &dispatched);
+    m.def("null", [](const char* text) { return text == nullptr; }, py::arg("text") = nullptr);
+    m.def("layout", [](at::Layout layout) { return layout; });
+    m.def("format", [](at::MemoryFormat format) { return format; });
+    m.def("alternative", [](std::variant<int64_t, double, std::string, std::vector<int64_t>> v) {
+        return static_cast<int>(v.index());
+    });
+    m.def("either", [](bool first) -> std::variant<int64_t, std::string> {
+        if (first) {
+            return int64_t{3};
+        }
+        return std::string("three");
+    });
+    m.def("fails", [](Tensor x, std::vector<Tensor> list, std::string what) { return Fails::apply(x, list, what); });
+    m.def("sizes", [](const Tensor& x) { return x.sizes(); });
+    m.def("joined", [](std::vector<Tensor> list) { return at::cat(list); });
+    m.def("item", [](const Tensor& x) { return x.item<double>(); });
+    m.def("padded", [](const Tensor& x) { return at::replication_pad1d(x, {1, 1}); });
+}
