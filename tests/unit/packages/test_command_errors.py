@@ -234,5 +234,8 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):
     text = " ".join(user("withdraw", "--help")[1].split())
-    assert "withdrawal_days in the trust file of those who fetch; without it any age is accepted" in text
+    assert (
+        "`withdrawal_days` in the trust file of a user who fetches limits the list's age, for all kinds; without it"
+        in text
+    )
     assert "30 days" not in text and "TUF" not in user("gc", "--help")[1]
