@@ -86,7 +86,7 @@ class TritonOpBuilder(OpBuilder):
         if any(kernel.configs for kernel in self.kernels):
             from . import tuned  # for ops alone that have something to tune
 
-            chosen = tuned.chosen(self, library.__entry__)
+            chosen = tuned.chosen(self, library.__entry__, kernels)
             if chosen and not self.compiles_configs:
                 if (op := tuned.load_with_configs(self)) is not None:
                     return op

@@ -68,7 +68,7 @@ class Promise(StrEnum):
     NAN = "NaN"
     """A NaN in an input reaches exactly what it reaches in the reference."""
     INFINITIES = "infinities"
-    """NaN, infinities and zeros among ordinary numbers have the reference's result."""
+    """NaN, infinities, zeros and denormal numbers among ordinary numbers have the reference's result."""
     PAYLOADS = "NaN payloads"
     """A NaN has the bits that the reference gives it, which works on integers here: those of a copy."""
     ACCURACY = "accuracy"

@@ -26,7 +26,11 @@ def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
     if found is None:
         return {"tuned": {"path": "", "problem": "", "rows": [], "wanted": wanted.path(places[0][0])}}
     problem = found.problem
-    if not problem and not spec.kernels:
+    if not problem and spec.kernels:
+        from opforge.builders.triton_op_builder import tuned as kernels_tuned
+
+        problem = kernels_tuned.choices(found.value["rows"], getattr(builder, "kernels", ()))[1]
+    elif not problem:
         problem = tuned.table(found.value["rows"], dict(spec.tunable))[1]
     return {"tuned": {"path": found.path, "problem": problem, "rows": found.value.get("rows", [])}}
 

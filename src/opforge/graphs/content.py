@@ -55,4 +55,6 @@ def artifacts_in(entries: Mapping[str, Files]) -> Iterator[Artifact]:
     """Yields the artifacts of some entries. Nothing of them is unpickled. Raises ValueError."""
     for key, files in entries.items():
         if not key.startswith(LIBRARY):
+            if files.keys() != {ARTIFACT}:
+                raise ValueError(f"its entry {key} has {', '.join(files) or 'no file'}, expected {ARTIFACT}")
             yield from inductor.unpacked(files[ARTIFACT])

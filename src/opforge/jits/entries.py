@@ -65,9 +65,14 @@ class Entries:
 
         `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
         """
+        found = self.find(key, counts)
+        return None if found is None else found[1]
+
+    def find(self, key: str, counts: bool = True) -> tuple[Page, Files] | None:
+        """Returns what `get` returns, with the page that has it."""
         with self._lock:
             for _again in range(2):
-                found = self._get(key)
+                found = self._find(key)
                 if found is not None:
                     self.hits += counts
                     return found
@@ -97,10 +102,10 @@ class Entries:
                 del self._pages[folder]
                 store.set_aside(current_store(), self.topic, folder, problem)
 
-    def _get(self, key: str) -> Files | None:
+    def _find(self, key: str) -> tuple[Page, Files] | None:
         for one in self.pages:
             if key in one.entries and (found := self.read(one, key)) is not None:
-                return found
+                return one, found
         return None
 
     def read(self, one: Page, key: str) -> Files | None:

@@ -85,5 +85,5 @@ JIT = JitKind()
 
 
 def _target(facts: Mapping[str, Any]) -> str:
-    """Returns the fingerprint in words: the parts that every adapter has come last."""
-    return ", ".join(f"{name} {value}" for name, value in facts["fingerprint"].items() if name != "format")
+    """Returns the fingerprint in words: what it has, but for the format."""
+    return ", ".join(f"{name} {value}" for name, value in facts["fingerprint"].items() if value and name != "format")

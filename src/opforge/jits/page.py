@@ -84,11 +84,8 @@ class Page(NamedTuple):
     facts: Mapping[str, Any]
     entries: Mapping[str, Mapping[str, tuple[str, int]]]
     owners: Collection[int]
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether a remote had it: then another has signed it."""
-        return is_fetched(self.folder)
+    is_fetched: bool
+    """Whether a remote had it when it was read: then another has signed it, also once its folder is removed."""
 
     @property
     def size(self) -> int:
@@ -207,6 +204,7 @@ def read(folder: str, where: Topic, owners: Collection[int]) -> Page:
     """Returns the page in a folder, after comparing its list. Raises PageError, OSError."""
     if problem := file_owners.folder_problem(folder, owners, shared=settings.trusted_folders()):
         raise PageError(problem[0])
+    fetched = is_fetched(folder)  # before the rest, which cannot be read of a folder that is removed meanwhile
     value = read_record(folder)
     if topic_of(value["facts"]) != where:
         raise PageError("it is of another topic")
@@ -215,7 +213,7 @@ def read(folder: str, where: Topic, owners: Collection[int]) -> Page:
         raise PageError(f"its {RECORD} names other entries than its {INDEX}")
     if os.path.basename(folder) != name_of(where, value["tree"]):
         raise PageError(f"it is named {os.path.basename(folder)}, expected {name_of(where, value['tree'])}")
-    return Page(folder, value["tree"], value["facts"], index, owners)
+    return Page(folder, value["tree"], value["facts"], index, owners, fetched)
 
 
 def check_tree(tree: str, digest: str, owners: Iterable[int] = ()) -> None:

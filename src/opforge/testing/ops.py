@@ -86,7 +86,10 @@ class Tried(NamedTuple):
     def with_infinities(self) -> Iterator[tuple[tuple[Any, ...], str]]:
         """Yields arguments with special values, and their description: drawn ones, and one infinity in each tensor."""
         for seed in range(SEEDS):
-            yield self.with_inputs(partial(with_special_values, seed=seed)), " with NaN, infinities and zeros"
+            yield (
+                self.with_inputs(partial(with_special_values, seed=seed)),
+                " with NaN, infinities, zeros and denormal numbers",
+            )
         for number in range(self.floating_inputs()):
             for special in (math.inf, -math.inf):
                 what = f" with one {special} in the floating-point tensor {number}"

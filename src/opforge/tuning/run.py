@@ -177,6 +177,7 @@ def _timed(subject: Subject, step: Step, configs: Sequence[Config], seconds: flo
                 candidates.append(Candidate(config, call, lambda config: subject.use(case, config)))
         own = Candidate({}, default, lambda config: subject.use(case, config))
         choice = search.choose(own, candidates, timer or clock_for(device), seconds)
+        subject.use(case, {})  # what is timed next may launch this kernel too, and the last config may have failed
     return Done(step, _row(step, choice, refused), is_busy=choice.is_busy)
 
 

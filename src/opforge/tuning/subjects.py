@@ -74,6 +74,9 @@ def load(builder: OpBuilder) -> Subject:
 
     own: Any = kernels_tuned.with_configs(builder)
     op = own.load()
+    if op.library is None:
+        problem = "its kernels are launched through Triton itself, which takes no configs"
+        raise TuningError(name, problem, "Unset OPFORGE_TRITON_JIT and TRITON_INTERPRET")
     return _of_kernels(own, spec, op, cases, kernels_tuned.wanted(own, op.library.__entry__))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import logging
+import os
 import sys
 import threading
 
@@ -508,11 +509,22 @@ class TestTraced:
 def test_a_forked_child_is_not_stopped_by_a_lock_that_a_thread_held(machines):
     machines.enter("first")
     wrapped = called(flat, torch.ones(6), compiled=1)
-    with wrapped._lock:
-        held = wrapped._lock
-        functions._replace_locks()
-    assert wrapped._lock is not held
-    assert torch.equal(wrapped(torch.ones(6)), flat(torch.ones(6)))
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with wrapped._lock:
+            is_held.set()
+            is_over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(not wrapped._lock._lock.acquire(timeout=10))
+    is_over.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(machines):

@@ -13,6 +13,7 @@ from support.remote.nodes import Nodes
 
 import opforge
 from opforge.cache import current
+from opforge.graphs import session
 from opforge.jits import page, remote
 from opforge.jits.kind import JIT
 from opforge.remote import (
@@ -89,6 +90,19 @@ class TestPublished:
         with opforge.compiled("pair"):
             (claim,) = nodes.store.list("v1/claims/")
         assert b'"failed"' in nodes.store.get(claim.name, 4096).data
+
+    def test_a_forked_child_that_leaves_the_scope_ends_neither_the_claim_nor_the_wait(self, machines, nodes, pushing):
+        machines.enter("first")
+        with opforge.compiled("pair") as graphs:
+            child = os.fork()
+            if not child:
+                try:
+                    session.leave(graphs._session)
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            (claim,) = nodes.store.list("v1/claims/")
+            assert b'"failed"' not in nodes.store.get(claim.name, 4096).data
 
     def test_a_failure_is_one_line(self, machines, nodes, pushing, warnings_of_the_cache, monkeypatch):
         machines.enter("first")
@@ -264,6 +278,14 @@ class TestRefused:
         trusted = tuple(trust.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
         trust.write(trust.read()._replace(keys=trusted))
         assert self.entered() == 1 and folder.stat().st_ino == before and not warnings_of_the_cache()
+
+    def test_one_that_was_fetched_and_is_damaged_is_fetched_again(self, nodes, tmp_path, where, warnings_of_the_cache):
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        for path in (self.own / "v2" / "jit").glob("*/tree/objects/*"):
+            path.write_bytes(b"changed")
+        assert self.entered() == 1
+        assert " is damaged, or was changed" in warnings_of_the_cache()[0]
 
     def test_one_that_was_fetched_and_changed(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)
