@@ -32,10 +32,10 @@ class TritonOpBuilder(OpBuilder):
 
     The library holds the code of every kernel for every architecture of the target, and opforge's launcher: neither
     Triton nor a compiler is needed where it is loaded. With OPFORGE_TRITON_JIT=1 or TRITON_INTERPRET=1 nothing is
-    built: the same functions launch through Triton itself, which compiles, or interprets, what it meets.
+    built: the same functions launch through Triton itself, which compiles or interprets the kernels.
 
-    Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or for which
-    nothing was built, raises KernelLaunchError.
+    Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or whose
+    kernel was not built, raises KernelLaunchError.
     """
 
     abi: ClassVar[str] = abi.PLAIN

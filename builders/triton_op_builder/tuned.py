@@ -24,7 +24,7 @@ log = logging.getLogger("opforge")
 
 
 def wanted(builder: Any, entry: Entry) -> Wanted:
-    """Returns what a result for a builder's op must be for. It is the same with the kernels of configs and without."""
+    """Returns the subject that a result for a builder's op must have: equal with the kernels of configs and without."""
     found = tuned.wanted_of_device(builder.spec(), entry)
     if builder.compiles_configs == type(builder).compiles_configs:
         return found
@@ -34,7 +34,7 @@ def wanted(builder: Any, entry: Entry) -> Wanted:
 
 
 def chosen(builder: Any, entry: Entry, kernels: PrebuiltKernels) -> dict[str, list[Choice]]:
-    """Returns what was found for an entry on this device, by kernel. Warns of a result that is not used.
+    """Returns the tuning results for an entry on this device, by kernel. Warns of a result that is not used.
 
     `kernels` are those of the entry's library. If it should hold the configs, one that takes another is not used.
     """

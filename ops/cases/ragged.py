@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.pinned import locked
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
@@ -55,7 +55,7 @@ def _batch(place: Place) -> Batch:
 
 
 def _described(tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what describes a batch, as most functions take it. It has the addresses of the pages alone."""
+    """Returns the description of a batch, as most functions take it. It has the addresses of the pages alone."""
     import torch
 
     sequences, device = len(pages), pages.device
@@ -407,7 +407,7 @@ COPIED: dict[str, Any] = {
     "strided": False,
     "promises": (*ORDINARY, Promise.ZEROS, Promise.PAYLOADS),
 }
-"""What copies elements."""
+"""Fields of the cases whose functions copy elements."""
 ATTENTION: dict[str, Any] = {
     "function": _attend,
     "reference": _attended,

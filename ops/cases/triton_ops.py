@@ -1,4 +1,4 @@
-"""Cases of the Triton ops: what is compared and tuned on a GPU. `benchmarks.gpu` times them beside rivals.
+"""Cases of the Triton ops: functions that are compared and tuned on a GPU. `benchmarks.gpu` times them beside rivals.
 
 The ops that the host has too are compared by the host's cases, with the functions of the GPU.
 """
@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
-from opforge.ops.cases.form import Call, Case, Place, Prepared, Promise
+from opforge.ops.cases.case import Call, Case, Place, Prepared, Promise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -263,7 +263,7 @@ def _dequantize(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype
 
 
 def _tuned(bits: int, symmetric: bool) -> dict[str, tuple[int, ...]]:
-    """Returns what is timed: all kinds of codes of bfloat16, and one of float32. A result is one small file."""
+    """Returns the timed cases: all kinds of codes of bfloat16, and one of float32. A result is one small file."""
     return dict.fromkeys(DTYPES[:2] if symmetric and bits == 8 else ("bfloat16",), SIZES)
 
 

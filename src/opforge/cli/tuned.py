@@ -1,4 +1,4 @@
-"""What `opforge cache explain` says of tuning results."""
+"""Tuning results in the output of `opforge cache explain`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
-    """Returns, as `tuned`, which result counts for an entry here; nothing for an op that has nothing to tune."""
+    """Returns, as `tuned`, which result counts for an entry here; nothing for an op without tunable configs."""
     has_configs = any(getattr(kernel, "configs", ()) for kernel in getattr(builder, "kernels", ()))
     if not (has_configs or spec.tunable):
         return {}

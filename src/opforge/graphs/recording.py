@@ -1,4 +1,4 @@
-"""What a scope has compiled and used: torch's artifacts and inductor's libraries, whichever thread compiled them.
+"""Records what a scope compiles and uses: torch's artifacts and inductor's libraries, whichever thread compiles them.
 
 What came from a fetched page is another's: it is used, and never written into a page of this machine.
 """
@@ -45,7 +45,7 @@ class Recording(inductor.Observer):
         self._libraries: dict[str, str] = {}
         self._lock, self._began = ForkLock(), time.perf_counter()
         self.graphs: list[str] = []
-        """What inductor has lowered: a function and its inputs each."""
+        """The graphs that inductor has lowered, each a function and its inputs."""
         self.seconds = 0.0
         """How long torch has traced, looked up and compiled, in all threads."""
 

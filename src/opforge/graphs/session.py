@@ -35,8 +35,8 @@ NOTHING = (
     " this process, or is not compiled. Begin the scope before its first call"
 )
 Read = tuple[Page, list[Artifact]]
-"""A page, and what torch takes of it."""
-ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; what it gave is kept"
+"""A page, and its artifacts that torch takes."""
+ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; its answer is kept"
 
 
 class Session:
@@ -52,19 +52,19 @@ class Session:
         self.was_left_by_error, self.found_none = False, True
         self.entries: Entries | None = None
         self.pages: list[Page] = []
-        """What was found, and torch has taken."""
+        """The pages that were found and loaded into torch."""
         self._seen: set[str] = set()
         """The folders of all pages that this session has read, whether torch could take them or not."""
         self.functions: dict[str, list[bytes]] = {}
-        """What was compiled ahead, by key: see functions.py. Those of this machine come first."""
+        """Functions that were compiled ahead, by key: see functions.py. Those of this machine come first."""
         self._held = ExitStack()
-        """What keeps other processes waiting until this one has stored its graphs."""
+        """The lock that other processes wait for until this one has stored its graphs."""
         self._private = ExitStack()
-        """What keeps torch's caches in a folder of this session."""
+        """The scope that keeps torch's caches in a folder of this session."""
 
     @property
     def name(self) -> str:
-        """What scopes call it."""
+        """Its name in scopes."""
         return self.topic.label
 
     def begin(self) -> None:
@@ -208,7 +208,7 @@ class Session:
             self._lock_key(key, "a compiled function of", "It is compiled here too.")
             self.entries.look()
         except (CacheDirError, OSError) as error:
-            log.info("%s: nobody is waited for: %s", self.name, error)
+            log.info("%s: no other process is waited for: %s", self.name, error)
             return False
         return self._take(self._new())
 
@@ -269,7 +269,7 @@ class Session:
         return folders
 
     def _functions_of(self, one: Page) -> Mapping[str, Files]:
-        """Returns what is in a page of another process that has compiled functions meanwhile."""
+        """Returns the content of a page of another process that has compiled functions meanwhile."""
         assert self.entries is not None
         if not any(map(content.is_function, one.entries)):
             return {}

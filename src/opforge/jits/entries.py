@@ -32,7 +32,7 @@ WRITE_SECONDS = 30.0
 
 
 class Entries:
-    """What is kept of one JIT under a label. All methods may be called by any thread."""
+    """The entries of one JIT under a label. All methods may be called by any thread."""
 
     def __init__(
         self, topic: Topic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
@@ -132,7 +132,7 @@ class Entries:
     def _carries_problem(self, paths: Iterable[str]) -> str:
         """Returns why an entry with these paths is never laid out; empty if it may be."""
         bad = [path for path in paths if not re.fullmatch(self._carries, path)]
-        return f"{ascii(bad[0])[:100]} is no file that {self.topic.adapter} carries" if bad else ""
+        return f"{ascii(bad[0])[:100]} is not a file of the adapter {self.topic.adapter}" if bad else ""
 
     def _look(self) -> None:
         for one in store.find(current_store(), self.topic, self._holds, self._judge, self._pages):
@@ -279,7 +279,7 @@ class Entries:
     def _note_problem(self, problem: str) -> None:
         if not self.problem:
             self.problem = problem
-            log.warning("%s: what is compiled is not kept: %s", self.topic.name, problem)
+            log.warning("%s: compiled code is not kept: %s", self.topic.name, problem)
 
     @contextmanager
     def locked(
@@ -306,4 +306,4 @@ class Entries:
             if settings.remotes():
                 self.remotes().publish(made)
         except (CacheDirError, LockTimeoutError, OSError, PageError) as error:
-            log.warning("%s: what was compiled is not united: %s", self.topic.name, error)
+            log.warning("%s: compiled code is not united: %s", self.topic.name, error)

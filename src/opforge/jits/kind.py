@@ -1,4 +1,4 @@
-"""The kind `jit`: its topic is who compiles, a label, and a fingerprint; its tree is a page of entries."""
+"""The kind `jit`: its topic is the adapter, a label, and a fingerprint; its tree is a page of entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages: what one process has compiled for a topic, as entries. An entry is a key of the JIT's own, with its files.
+"""Pages: the code that one process has compiled for a topic, as entries. An entry is a key of the JIT, with its files.
 
     v2/jit/TOPIC.DIGITS/page.json         the topic, which entries are in it, the digest of its tree
     v2/jit/TOPIC.DIGITS/signed            of a fetched one alone: its statement, as in `cache/records/fetched_offer.py`
@@ -42,7 +42,7 @@ FACTS = record(
         "made": whole(),
     }
 )
-"""What is said of a page: `parts` are digests of its keys, `features` the instructions that its host code may use."""
+"""The facts of a page: `parts` are digests of its keys, `features` the instructions that its host code may use."""
 SCHEMA = record({"format": schema.version(formats.JIT_PAGE), "tree": SHA256, "facts": FACTS})
 KEYS = text(r"[!-~]{1,300}", "up to 300 printable characters")
 INDEXED = table(table(row(SHA256, whole(0, MAX_ENTRY_BYTES)), most=MAX_FILES), KEYS, MAX_ENTRIES)
@@ -55,7 +55,7 @@ class PageError(ValueError):
 
 
 class Topic(NamedTuple):
-    """What pages are found by: who compiles, for what, and all that the keys of the JIT leave out."""
+    """The subject by which pages are found: the JIT, its target, and all state that the keys of the JIT omit."""
 
     adapter: str
     label: str

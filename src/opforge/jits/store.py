@@ -23,7 +23,7 @@ log = logging.getLogger("opforge")
 RENEW_SECONDS = 3600.0
 MAX_OWN = 8
 """How many pages of a topic that were made here stay as they are."""
-NOT_USED = "%s: what is in %s is not used: %s. What is needed is compiled."
+NOT_USED = "%s: the content of %s is not used: %s. Missing code is compiled."
 
 
 def unfit(facts: Mapping[str, Any], holds: str) -> str:

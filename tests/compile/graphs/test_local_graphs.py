@@ -254,9 +254,9 @@ class TestRefused:
         assert graphs.found == 0 and not self.folder.exists()
         (warning,) = warnings_of_the_cache()
         before, _, reason = warning.partition(" is not used: ")
-        assert before == f"inductor/pair: what is in {self.folder}"
-        assert reason.endswith(". What is needed is compiled.")
-        return reason.removesuffix(". What is needed is compiled.")
+        assert before == f"inductor/pair: the content of {self.folder}"
+        assert reason.endswith(". Missing code is compiled.")
+        return reason.removesuffix(". Missing code is compiled.")
 
     def object(self, name):
         """Returns the file of the page that an entry has under this name."""
@@ -275,7 +275,7 @@ class TestRefused:
         assert begun.recording.library_path("okey") == "" and not self.folder.exists()
         begun.end()
         (warning,) = warnings_of_the_cache()
-        assert "okey.so of library/okey is damaged, or was changed. What is needed is compiled." in warning
+        assert "okey.so of library/okey is damaged, or was changed. Missing code is compiled." in warning
 
     def test_what_is_compiled_again_in_the_place_of_a_damaged_library_is_kept(self, where, tmp_path):
         flip(self.object("okey.so"))
@@ -327,7 +327,7 @@ class TestRefused:
         entry = {"inductor/0": {"more.py": b""}}
         facts = {"holds": content.HOLDS, "features": [], "made": 1}
         self.folder = pathlib.Path(store.write(writable_store(), where, entry, facts))
-        assert self.refused(warnings_of_the_cache) == "'more.py' is no file that inductor carries"
+        assert self.refused(warnings_of_the_cache) == "'more.py' is not a file of the adapter inductor"
 
 
 def flip(path, at=-1):

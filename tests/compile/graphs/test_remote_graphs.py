@@ -19,12 +19,12 @@ from opforge.jits.kind import JIT
 from opforge.remote import (
     blobs,
     claims,
-    kept,
     maintenance,
     mirror,
     publish,
     remembered_answers,
     remotes,
+    reverification,
     statements,
     take,
     topics,
@@ -110,7 +110,7 @@ class TestPublished:
         monkeypatch.setattr(remote, "push", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         run_step()
         (warning,) = warnings_of_the_cache()
-        assert warning.startswith(f"inductor/pair: what was compiled was not published to {nodes.url}: ")
+        assert warning.startswith(f"inductor/pair: compiled code was not published to {nodes.url}: ")
         assert "No space left on device" in warning
 
 
@@ -239,7 +239,7 @@ class TestRefused:
         assert "is not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
         nodes.trust_file().write_text("{")
         assert self.entered() == 0
-        assert any(f"is not used: {kept.REFUSED}." in text for text in warnings_of_the_cache())
+        assert any(f"is not used: {reverification.REFUSED}." in text for text in warnings_of_the_cache())
         nodes.trust_file().unlink()
         nodes.trust(nodes.public, scopes=("jit:inductor/pa*",))
         assert self.entered() == 1
@@ -254,7 +254,7 @@ class TestRefused:
         def fails(path, *_content):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-        monkeypatch.setattr(kept, "write_file", fails)
+        monkeypatch.setattr(reverification, "write_file", fails)
         assert self.entered() == 1 and not warnings_of_the_cache()
 
     def test_one_of_which_a_key_that_was_not_asked_for_withdraws_its_signature(
@@ -294,7 +294,7 @@ class TestRefused:
         record = page.read_record(str(folder))
         page.write_record(str(folder), record["tree"], {**record["facts"], "made": 2})
         assert self.entered() == 1  # it is fetched again
-        assert "is not used: page.json says other than what was signed." in warnings_of_the_cache()[0]
+        assert "is not used: page.json differs from the signed one." in warnings_of_the_cache()[0]
 
 
 class Evil:

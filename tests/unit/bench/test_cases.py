@@ -30,7 +30,7 @@ def test_every_op_of_the_host_has_cases():
 @pytest.mark.parametrize("item", all_cases())
 def test_a_case_is_consistent(item):
     from opforge.ops.cases import OURS
-    from opforge.ops.cases.form import TIME, UNITS
+    from opforge.ops.cases.case import TIME, UNITS
 
     case = item.case
     assert case.function or case.ours

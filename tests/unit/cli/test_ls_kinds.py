@@ -53,7 +53,7 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
         ),
         (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
         (("--kind", "jit", "toy/norm"), "there is no jit:toy/norm here"),
-        (("--kind", "package", "relu"), "relu is not installed: opforge ls shows what is."),
+        (("--kind", "package", "relu"), "relu is not installed: opforge ls shows installed packages."),
         (
             ("triton:solver",),
             "nothing of the kind of 'triton:solver' any more: what was triton: is jit:triton/LABEL for",

@@ -171,7 +171,7 @@ class TestBounds:
     def test_files_that_an_adapter_does_not_carry_are_not_kept(self, own_store, caplog):
         with caplog.at_level(logging.WARNING, "opforge"):
             pages.keep({"key": {"build.ninja.py.x": b""}})
-        assert "'build.ninja.py.x' is no file that toy carries" in caplog.text and not stored()
+        assert "'build.ninja.py.x' is not a file of the adapter toy" in caplog.text and not stored()
 
 
 class TestDamage:
@@ -235,7 +235,7 @@ def test_a_store_that_can_only_be_read_is_used_and_what_is_new_is_not_kept(kept,
     assert entries.get("key") == CODE and entries.lay("key", CODE)
     with caplog.at_level(logging.WARNING, "opforge"):
         assert entries.made_once("new", "new", lambda: CODE) == CODE
-    assert caplog.text.count("toy/copy: what is compiled is not kept") == 1 and len(stored()) == 1
+    assert caplog.text.count("toy/copy: compiled code is not kept") == 1 and len(stored()) == 1
 
 
 RACE = """
@@ -386,7 +386,7 @@ class TestFetched:
             file.write(canonical(value))
         with caplog.at_level(logging.WARNING, "opforge"):
             assert pages.entries().get("key") == CODE, "fetched again"
-        assert "page.json says other than what was signed" in caplog.text
+        assert "page.json differs from the signed one" in caplog.text
 
 
 def test_a_page_whose_list_names_a_path_outside(own_store):
