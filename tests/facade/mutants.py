@@ -28,7 +28,7 @@ class Mutant:
     text: str
     replacement: str
     by: str = "numbers"
-    """The comparison that must find it: one of COMPARISONS."""
+    """The comparison that must find it: one of COMPARISONS, or a file of tests/compile/facade."""
 
 
 MUTANTS = {
@@ -53,7 +53,7 @@ MUTANTS = {
         "scalars.h", "facade::check_fits(s, t);\n    }\n    return facade::wrapped", "}\n    return facade::wrapped"
     ),
     "a sum of integers is always contiguous": Mutant(
-        "numbers.h", "if (a.is_contiguous() && b.is_contiguous()) {", "if (true) {", "expressions"
+        "numbers.h", "if (gives_contiguous(a, b)) {", "if (true) {", "expressions"
     ),
     "an expanded tensor is filled by a tensor": Mutant(
         "numbers.h", "if (x.stride(i) == 0 && x.size(i) > 1) {", "if (false) {", "expressions"
@@ -88,6 +88,40 @@ MUTANTS = {
     ),
     "the default dtype is float32": Mutant(
         "numbers.h", "converted(number(s), default_dtype())", "converted(number(s), ScalarType::Float)", "expressions"
+    ),
+    "an accessor takes sizes for strides": Mutant(
+        "tensor.h",
+        "return TensorAccessor<T, N>(element_data<T>(), sizes().data(), strides().data());",
+        "return TensorAccessor<T, N>(element_data<T>(), sizes().data(), sizes().data());",
+        "test_names.py",
+    ),
+    "an index of int32 is read as one of int64": Mutant(
+        "dispatch.h",
+        "AT_PRIVATE_CASE_TYPE_USING_HINT(at::ScalarType::Int, index_t, __VA_ARGS__)",
+        "case at::ScalarType::Int: { using index_t = int64_t; return __VA_ARGS__(); }",
+        "test_names.py",
+    ),
+    "to takes copy for non_blocking": Mutant(
+        "tensor.h",
+        '"aten::to", "dtype", *this, dtype, non_blocking, copy, format',
+        '"aten::to", "dtype", *this, dtype, copy, non_blocking, format',
+        "test_names.py",
+    ),
+    "every saved tensor is the first one": Mutant(
+        "function.h",
+        "saved_tensors.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), i)));",
+        "saved_tensors.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(saved.get(), 0)));",
+        "test_names.py",
+    ),
+    "an exception of C++ for a length has no type": Mutant(
+        "module.h",
+        "OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)",
+        "OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_RuntimeError)",
+        "test_names.py",
+    ),
+    "a deleter gets another pointer than the memory": Mutant("factories.h", "(*f)(p);", "(*f)(c);", "test_names.py"),
+    "a float8 tensor is multiplied in the order that has no kernel": Mutant(
+        "scalars.h", "if (facade::is_float8(a.scalar_type())) {", "if (false) {"
     ),
 }
 
@@ -127,19 +161,39 @@ def by_expressions(folder: Path) -> bool:
     return ended.returncode != 0 or json.loads(ended.stdout.splitlines()[-1])[1] != []
 
 
+def by_test(folder: Path, name: str) -> bool:
+    """Runs a file of tests on the headers of a folder. Returns whether a test fails."""
+    path = Path(__file__).parent.parent / "compile" / "facade" / name
+    pytest = ["-q", "-x", "-p", "no:cacheprovider", str(path)]
+    code = (
+        "import pathlib, sys, pytest; from opforge.builders.facade import flags; "
+        "flags.INCLUDE = pathlib.Path(sys.argv[1]); sys.exit(pytest.main(sys.argv[2:]))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(folder / "include"), *pytest]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode not in (0, 1):
+        raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stdout[-3000:]}{ended.stderr[-1000:]}")
+    if " error" in ended.stdout.splitlines()[-1]:
+        raise RuntimeError(f"{name} does not run:\n{ended.stdout[-3000:]}")
+    return ended.returncode == 1
+
+
 COMPARISONS = {"numbers": by_numbers, "expressions": by_expressions}
 
 
 def finds(mutant: Mutant) -> bool:
     """Returns whether the comparison finds the defect: a difference, or a call that crashes."""
     with tempfile.TemporaryDirectory() as work, mock.patch.object(flags, "INCLUDE", mutated(mutant, Path(work))):
-        return COMPARISONS[mutant.by](Path(work))
+        return COMPARISONS[mutant.by](Path(work)) if mutant.by in COMPARISONS else by_test(Path(work), mutant.by)
 
 
 def run(names: Sequence[str]) -> int:
-    """Tries mutants. Returns how many survived."""
-    survived = 0
-    for name in names or MUTANTS:
+    """Tries mutants. Returns how many survived. Raises RuntimeError if a comparison finds one in sound headers."""
+    survived, chosen = 0, names or list(MUTANTS)
+    for by in sorted({MUTANTS[name].by for name in chosen}):
+        if finds(Mutant("tensor.h", "#pragma once", "#pragma once", by)):
+            raise RuntimeError(f"the comparison {by!r} finds a difference in headers without a defect")
+    for name in chosen:
         found = finds(MUTANTS[name])
         survived += not found
         print(f"{'found' if found else 'SURVIVED'}: {name}", flush=True)

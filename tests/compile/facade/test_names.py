@@ -76,6 +76,34 @@ def test_memory_is_freed_with_its_tensor(module: ModuleType, count: int) -> None
     assert module.freed() == before + 1
 
 
+@pytest.mark.parametrize("form", ["rows", "columns", "every second"])
+def test_an_accessor_steps_by_the_strides(module: ModuleType, form: str) -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    x = {"rows": x, "columns": x.t(), "every second": x[:, ::2]}[form]
+    assert module.elements(x) == [x[0, 1].item()] * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_an_index_has_the_size_of_its_dtype(module: ModuleType, dtype: torch.dtype) -> None:
+    assert module.index_size(torch.ones(2, dtype=dtype)) == dtype.itemsize
+
+
+def test_to_the_same_dtype_copies_where_it_is_asked_for(module: ModuleType) -> None:
+    x = torch.ones(2)
+    assert module.copied(x, False) is x and module.copied(x, True).data_ptr() != x.data_ptr()
+
+
+def test_each_saved_tensor_is_at_its_place(module: ModuleType) -> None:
+    x, y, z = (torch.tensor([value], requires_grad=True) for value in (2.0, 3.0, 5.0))
+    module.saves(x, y, z).sum().backward()
+    assert [part.grad.item() for part in (x, y, z)] == [3.0, 2.0, 1.0]
+
+
+def test_an_exception_of_c_plus_plus_has_pybind11s_type(module: ModuleType) -> None:
+    with pytest.raises(ValueError, match="length"):
+        module.length_error()
+
+
 def test_an_optional_list_of_integers_is_an_argument_of_functions_and_ops(module: ModuleType) -> None:
     assert [module.length(), module.length(None), module.length([1, 2]), module.length([])] == [-1, -1, 2, 0]
     op = torch.ops.facade_names.length
@@ -164,7 +192,21 @@ def test_a_number_that_no_scalar_holds_is_refused(module: ModuleType) -> None:
 
 def test_a_deduced_schema_names_its_results_as_torch_does(module: ModuleType) -> None:
     schema = str(torch.ops.facade_names.deduced.default._schema)
-    assert schema == "facade_names::deduced(Tensor _0, int _1) -> (Tensor _0, int _1)"
+    assert schema == "facade_names::deduced(Tensor(a0!) _0, int _1) -> (Tensor _0, int _1)"
+
+
+@pytest.mark.parametrize(("sizes", "strides"), [((0, 4), (1, 1)), ((3, 1), (1, 7)), ((3, 4), (1, 3)), ((2, 3), (3, 1))])
+def test_a_sum_of_integers_has_the_strides_of_an_operator(
+    module: ModuleType, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    x = torch.arange(32).as_strided(sizes, strides)
+    for made, expected in zip(module.sums(x), (x + x, x + 1, x + x[..., :1]), strict=True):
+        assert torch.equal(made, expected) and made.stride() == expected.stride()
+
+
+def test_a_complex_number_is_no_element_of_float16(module: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="cannot be converted to type double without overflow"):
+        module.one_complex()
 
 
 def test_an_empty_list_to_join_has_torchs_type_of_error(module: ModuleType) -> None:

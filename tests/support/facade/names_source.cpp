@@ -21,9 +21,9 @@ static std::string text(const Tensor& x, const std::string& what) {
 }
 static Tensor owned(int64_t n) {
     auto* list = new std::vector<int64_t>(static_cast<size_t>(n), 7);
-    auto release = [list](void*) {
+    auto release = [list](void* memory) {
+        freed += memory == list->data() ? 1 : 100;
         delete list;
-        ++freed;
     };
     return torch::from_blob(list->data(), {n}, release, torch::kLong);
 }
@@ -64,6 +64,28 @@ struct Fails : torch::autograd::Function<Fails> {
     }
 };
 
+// The gradient of x * y + z, from two tensors and one that is undefined.
+struct Saves : torch::autograd::Function<Saves> {
+    static Tensor forward(torch::autograd::AutogradContext* ctx, Tensor x, Tensor y, Tensor z) {
+        ctx->save_for_backward({x, Tensor(), y});
+        return x * y + z;
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                   torch::autograd::variable_list grads) {
+        auto saved = ctx->get_saved_variables();
+        TORCH_CHECK(saved.size() == 3 && !saved[1].defined(), "other tensors were saved");
+        return {grads[0] * saved[2], grads[0] * saved[0], grads[0]};
+    }
+};
+// Elements by each kind of accessor, at the place [0, 1].
+static std::vector<double> elements(const Tensor& x) {
+    return {x.accessor<float, 2>()[0][1], x.packed_accessor32<float, 2>()[0][1], x.packed_accessor64<float, 2>()[0][1],
+            x.generic_packed_accessor<float, 2>()[0][1]};
+}
+static int64_t index_size(const Tensor& x) {
+    return AT_DISPATCH_INDEX_TYPES(x.scalar_type(), "index_size", [] { return static_cast<int64_t>(sizeof(index_t)); });
+}
+
 TORCH_LIBRARY(facade_names, m) {
     m.def("length(int[]? list=None) -> int", &length);
     m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
@@ -89,6 +111,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         return std::string("three");
     });
     m.def("fails", [](Tensor x, std::vector<Tensor> list, std::string what) { return Fails::apply(x, list, what); });
+    m.def("saves", [](Tensor x, Tensor y, Tensor z) { return Saves::apply(x, y, z); });
+    m.def("sums", [](const Tensor& x) {
+        return std::make_tuple(x + x, x + 1, x + x.index({"...", torch::indexing::Slice(0, 1)}));
+    });
+    m.def("one_complex", [] { return torch::scalar_tensor(c10::complex<double>(1, 2), torch::kHalf); });
+    m.def("elements", &elements);
+    m.def("index_size", &index_size);
+    m.def("copied", [](const Tensor& x, bool copy) { return x.to(x.scalar_type(), false, copy); });
+    m.def("length_error", [] { throw std::length_error("length"); });
     m.def("sizes", [](const Tensor& x) { return x.sizes(); });
     m.def("joined", [](std::vector<Tensor> list) { return at::cat(list); });
     m.def("item", [](const Tensor& x) { return x.item<double>(); });

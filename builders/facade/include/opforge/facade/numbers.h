@@ -119,6 +119,17 @@ inline void check_subtraction(bool self_is_bool, bool other_is_bool) {
             "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.");
     }
 }
+inline bool is_float8(ScalarType t) {
+    return isReducedFloatingType(t) && t != ScalarType::Half && t != ScalarType::BFloat16;
+}
+// Of a dtype that no number of C++ is converted to here.
+inline void check_within(const Scalar& s, ScalarType t, double lowest, double highest) {
+    const double value = s.toDouble();
+    const bool is_infinity = t == ScalarType::Float8_e5m2 && std::isinf(value);  // the one with an infinity
+    if (!is_infinity && (value < lowest || value > highest)) {
+        fail(text("value cannot be converted to type c10::", c10::toString(t), " without overflow"));
+    }
+}
 // Fails if the number does not fit into a dtype, as torch does before it uses the number in a kernel.
 inline void check_fits(const Scalar& s, ScalarType t) {
     switch (t) {
@@ -136,9 +147,37 @@ inline void check_fits(const Scalar& s, ScalarType t) {
         OPFORGE_FITS(float, Float)
         OPFORGE_FITS(double, Double)
 #undef OPFORGE_FITS
+        case ScalarType::Float8_e5m2:
+        case ScalarType::Float8_e5m2fnuz:
+            return check_within(s, t, -57344, 57344);
+        case ScalarType::Float8_e4m3fn:
+            return check_within(s, t, -448, 448);
+        case ScalarType::Float8_e4m3fnuz:
+            return check_within(s, t, -240, 240);
+        case ScalarType::Float8_e8m0fnu:  // without a sign: an integer may have one, as torch wraps it
+            return check_within(s, t, s.isIntegral(true) ? -std::ldexp(1, 127) : std::ldexp(1, -127),
+                                std::ldexp(1, 127));
         default:
             break;
     }
+}
+// Whether every operator of two tensors gives its result contiguous strides. Those of a tensor without elements, and of
+// a dimension of one, count beside a tensor of another shape.
+inline bool gives_contiguous(const Tensor& a, const Tensor& b) {
+    if (a.sizes() == b.sizes()) {
+        return a.is_contiguous() && b.is_contiguous();
+    }
+    auto is_exact = [](const Tensor& t) {
+        int64_t expected = 1;
+        for (int64_t i = t.dim() - 1; i >= 0; --i) {
+            if (t.stride(i) != expected) {
+                return false;
+            }
+            expected *= std::max<int64_t>(t.size(i), 1);
+        }
+        return true;
+    };
+    return is_exact(a) && is_exact(b);
 }
 // Returns a + alpha * b. Real and complex numbers: torch's one C function of this family, which computes
 // a - (-alpha) * b by the same kernel. Integers: a sum over both, which is exact.
@@ -174,7 +213,7 @@ inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     auto both = call<std::vector<Tensor>>("aten::broadcast_tensors", "", std::vector<Tensor>{x, y});
     Tensor sum = call<Tensor>("aten::sum", "dim_IntList", call<Tensor>("aten::stack", "", both, int64_t{0}),
                               std::optional<IntArrayRef>(int64_t{0}), false, std::optional<ScalarType>(t));
-    if (a.is_contiguous() && b.is_contiguous()) {
+    if (gives_contiguous(a, b)) {
         return sum;
     }
     // in the strides that every operator of two tensors gives its result
@@ -200,6 +239,13 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
         c = Category::Real;
     }
     const ScalarType type = x.scalar_type();
+    if (is_float8(type)) {  // torch fills and copies these, and has no kernel for another exponent
+        return exponent.equal(0)
+                   ? call<Tensor>("aten::ones_like", "", x, std::optional<ScalarType>(), std::optional<Layout>(),
+                                  std::optional<Device>(), std::optional<bool>(), std::optional<MemoryFormat>())
+               : exponent.equal(1) ? call<Tensor>("aten::clone", "", x, std::optional<MemoryFormat>())
+                                   : binary("aten::pow", "Tensor_Tensor", x, exponent);
+    }
     const bool keeps_dtype = c >= Category::Real || (exponent.isIntegral(false) && c == Category::Integer);
     if (keeps_dtype && exponent.equal(2)) {
         return call<Tensor>("aten::square", "", x);
@@ -242,6 +288,8 @@ inline ScalarType dtype_of(const Scalar& s) {
 inline void check_fill(const Scalar& s, const Tensor& t) {
     if (!(isReducedFloatingType(t.scalar_type()) && t.numel() == 1)) {
         check_fits(s, t.scalar_type());
+    } else {
+        static_cast<void>(s.toDouble());  // fails for a number with an imaginary part
     }
 }
 // Each element once: torch fills an expanded tensor with a number, and refuses to do so with a tensor.

@@ -37,7 +37,12 @@ static Tensor mul_Scalar(const Tensor& a, const Scalar& s) { return facade::bina
 static Tensor& mul__Scalar(const Tensor& a, const Scalar& s) {
     if (isReducedFloatingType(a.scalar_type()) && !s.isComplex()) {
         // torch rounds the number to the tensor's dtype first, here alone
-        in_place("aten::mul_", "Tensor", a, facade::converted(facade::number(s), a.scalar_type()));
+        const Tensor number = facade::converted(facade::number(s), a.scalar_type());
+        if (facade::is_float8(a.scalar_type())) {
+            // torch multiplies the number by the tensor, and has no kernel for the other order
+            return facade::written(a, call<Tensor>("aten::mul", "Tensor", number, a));
+        }
+        in_place("aten::mul_", "Tensor", a, number);
         return const_cast<Tensor&>(a);
     }
     return facade::binary_in_place("aten::mul_", "Tensor", a, s);

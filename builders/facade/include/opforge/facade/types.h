@@ -166,6 +166,7 @@ inline bool isFloatingType(ScalarType t) {
         case ScalarType::Float8_e4m3fn:
         case ScalarType::Float8_e5m2fnuz:
         case ScalarType::Float8_e4m3fnuz:
+        case ScalarType::Float8_e8m0fnu:
             return true;
         default:
             return false;
