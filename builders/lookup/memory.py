@@ -18,7 +18,7 @@ from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
 from opforge.cache.store import Source
-from opforge.fast_path import lookup as warm
+from opforge.fast_path import lookup as fast_lookup
 from opforge.fast_path.library import Entry
 from opforge.foundation import environment, memory_writer, settings
 from opforge.foundation.environment import HEADER_VARIABLES
@@ -38,7 +38,7 @@ LOOKUP_FIELDS = ("inputs", "shims")
 
 
 class Snapshot(NamedTuple):
-    """What a look-up depends on besides its name, as it was before the look-up."""
+    """The state that a look-up depends on besides its name, taken before the look-up."""
 
     at: int
     """When the snapshot was taken, in the disk's nanoseconds."""
@@ -58,7 +58,7 @@ class Lookup(NamedTuple):
     root_paths: Mapping[str, str]
     exact: bool = False
     declared: str = ""
-    """The text of `warm.declaration` from which the spec follows, if there is one."""
+    """The text of `fast_lookup.declaration` from which the spec follows, if there is one."""
     asks: bool = False
     """Whether the remotes may be asked for what is missing."""
 
@@ -70,13 +70,15 @@ class Lookup(NamedTuple):
         spec = self.spec
         folders = [str(self.store.layout), *(str(source.layout) for source in self.sources)]
         if self.declared:
-            return warm.name_of(self.declared, folders, self.exact, programs, warm.variables())
+            return fast_lookup.name_of(self.declared, folders, self.exact, programs, fast_lookup.variables())
         parts = tuple(spec)
         groups = (flag for group in spec.groups for flag in group.device_flags)
         user = map(environment.variable, ("CXX", *settings.USER_FLAGS))
         native = machine.native_processor((*spec.search_flags, *spec.device_flags, *groups, *user))
         here = abi.requirements(spec.abi, spec.name), sorted(self.root_paths.items()), native, cpu_level()
-        return warm.name_of((_plain(parts), here), folders, self.exact, programs, toolchains.plan_variables(spec))
+        return fast_lookup.name_of(
+            (_plain(parts), here), folders, self.exact, programs, toolchains.plan_variables(spec)
+        )
 
 
 def lookup_of(spec: OpSpec, store: Store, exact: bool = False, declared: str = "", asks: bool = False) -> Lookup:
@@ -87,7 +89,7 @@ def lookup_of(spec: OpSpec, store: Store, exact: bool = False, declared: str = "
 def sources_of(spec: OpSpec, store: Store) -> list[Source]:
     """Returns where prebuilt entries are looked for, in order; nothing if OPFORGE_PREBUILT forbids it."""
     layers = [str(source.layout) for source in store.layers]
-    places = warm.places(spec.package, store.layout.root, layers, store.owners)
+    places = fast_lookup.places(spec.package, store.layout.root, layers, store.owners)
     return [Source(Layout(root), owners, bits, area) for root, owners, bits, area in places]
 
 
@@ -110,7 +112,7 @@ def _plain(value: Any) -> Any:
 def remembered_entry(lookup: Lookup, programs: Mapping[str, object]) -> Entry | None:
     """Returns the entry that this look-up led to before, checked; None if anything that led there has changed."""
     own, *sources = [(str(source.layout), *source[1:4]) for source in (lookup.store.own, *lookup.sources)]
-    found = warm.remembered_entry(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
+    found = fast_lookup.remembered_entry(lookup.name(programs), own, sources, lookup.store.disk.flat_stamps)
     if found is None:
         return None
     entry, value = found
@@ -121,7 +123,7 @@ def remembered_entry(lookup: Lookup, programs: Mapping[str, object]) -> Entry | 
 
 def note_use(store: Store, pointer: str) -> None:
     """Notes that an entry is used, at most once an hour. Then the store's limits are enforced too."""
-    if warm.note_use(pointer, store.disk.now_ns()):
+    if fast_lookup.note_use(pointer, store.disk.now_ns()):
         limits.enforce_settings(store.layout)
 
 

@@ -59,18 +59,18 @@ PROMISES = [
         ),
         ("Sources for pybind and ATen work unchanged.", BUILDS + "test_a_source_for_pybind_and_aten_works_unchanged"),
         (
-            "Each installs in `.venv` what it needs",
+            "Each installs its requirements into `.venv`",
             "unit/project/test_makefile.py::test_a_target_installs_what_it_needs_and_only_once",
         ),
         (
-            "`make run` opforge, torch and what they need",
+            "`make run` opforge, torch and their dependencies",
             "unit/project/test_makefile.py::test_the_tests_need_as_few_packages_as_the_readme_says",
         ),
         (
-            "The example trains with an op that opforge brings.",
+            "The example trains with an op of opforge.",
             SHIPPING + "test_the_example_trains_with_an_op_of_opforges",
         ),
-        ("`load()` returns the op that is loaded in the process", LOADED),
+        ("`load()` returns the op that is already loaded in the process", LOADED),
         ("Otherwise it builds the op.", LOADED),
         ("64 processes, one cold op | one build", FAULTS + "test_of_eight_processes_one_builds"),
         (
@@ -90,7 +90,7 @@ PROMISES = [
             BUILDS + "test_one_library_on_the_stable_abi_serves_each_torch",
         ),
         (
-            "Whenever opforge refuses something, it states the reason",
+            "If opforge refuses something, the error states the reason",
             "unit/test_errors.py::test_the_message_says_what_to_do_and_is_a_sentence",
         ),
         (
@@ -113,7 +113,7 @@ PROMISES = [
         ("Projects install it, lock it, and load it by name.", PACKED),
         ("It has the form of the Hugging Face hub's kernels.", PACKED),
         (
-            "A model runs kernels of packages without a change to it",
+            "A model can run kernels of packages without a change of its code",
             PACKAGES + "test_a_model_runs_the_kernels_of_a_package_inside_a_scope_alone",
         ),
         (
@@ -131,7 +131,7 @@ PROMISES = [
             "needs nvcc",
         ),
         (
-            "A Triton op's entry holds its machine code and a launcher.",
+            "A Triton op's entry contains its machine code and a launcher.",
             "compile/triton/test_build.py::",
             "needs triton",
         ),
@@ -585,12 +585,12 @@ NOT_PROMISED = {
             "`opforge launch`.",
             "`opforge port`.",
             "`make docs` builds all",
-            "To move over takes",
+            "Moving over takes",
             "`make test-all` runs",
         ),
         "says what a reader needs or must not do": (
             "Both need Python",
-            "It gets the op in this way",
+            "It loads the op in this way",
             "Do not call `load()`",
             "`build-ops` and `opforge cache explain`",
         ),

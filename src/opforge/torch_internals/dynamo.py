@@ -1,4 +1,4 @@
-"""What opforge takes from torch.compile's tracing that has no public interface: a function that is compiled ahead.
+"""The private parts of torch.compile's tracing that opforge uses: a function that is compiled ahead.
 
 torch can keep a function with its guards (`torch._dynamo.aot_compile`), and load it without tracing. What torch leaves
 out there is followed here:
@@ -40,7 +40,7 @@ class AheadError(ValueError):
 
 
 class Guard(NamedTuple):
-    """What torch does not keep, or checks against a copy: an expression, and what its value was."""
+    """A guard that torch does not keep, or checks against a copy: an expression, and its value."""
 
     expression: str
     kind: str
@@ -57,7 +57,7 @@ class Options(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a compiled function follows from, besides its guards."""
+    """The state that a compiled function depends on, besides its guards."""
 
     settings: str
     defaults: str
@@ -76,7 +76,7 @@ Describe = Callable[[Any], str]
 
 
 class Pinned(Protocol):
-    """What a program has now."""
+    """The present values of a program."""
 
     def holds(self) -> bool:
         """Returns whether that is as it was stated."""
@@ -225,7 +225,7 @@ def _is_same(value: Any, pinned: Any) -> bool:
 
 
 EVALUATED: dict[str, Any] = {"__builtins__": {"type": type, "len": len, "list": list, "dict": dict}}
-"""What the expressions of guards may call; one that calls anything else is not kept."""
+"""Functions that expressions of guards may call; an expression that calls any other is not kept."""
 
 
 class _Globals:
@@ -321,7 +321,7 @@ def _may_vary(value: Any) -> bool:
 
 
 class _Noted:
-    """What is seen while a function is compiled."""
+    """Observations while a function is compiled."""
 
     def __init__(self) -> None:
         self.graphs: list[Any] = []

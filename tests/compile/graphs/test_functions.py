@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import logging
+import os
 import sys
 import threading
 
@@ -550,6 +551,27 @@ class TestTraced:
             wrapped(torch.ones(2, 3))
         handle.remove()
         assert 2 in seen and made == [1]
+
+
+def test_a_forked_child_is_not_stopped_by_a_lock_that_a_thread_held(machines):
+    machines.enter("first")
+    wrapped = called(flat, torch.ones(6), compiled=1)
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with wrapped._lock:
+            is_held.set()
+            is_over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(not wrapped._lock._lock.acquire(timeout=10))
+    is_over.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(machines):
