@@ -27,6 +27,12 @@ MAX_FUNCTIONS = 10
 """How many of the largest functions are shown. --json has all of them."""
 
 
+FACADE_HINT = (
+    "hint: `opforge why-not` with a project's sources lists what keeps it from the facade. "
+    "On the facade one library serves each torch from 2.10 on, and each Python."
+)
+
+
 @click.command("inspect", cls=Guarded)
 @click.argument("what", metavar="ENTRY|OP|PATH", required=False, shell_complete=completed_names.inspected)
 @click.option("--env", "is_environment", is_flag=True, help="Inspect the extensions of an installed environment.")
@@ -108,6 +114,8 @@ def _inspect_environment(where: str, as_json: bool) -> None:
         for one in found:
             for problem in one.problems:
                 click.echo(f"{one.distribution}: {os.path.basename(one.path)} {problem}")
+        if any("is bound to" in problem for one in found for problem in one.problems):
+            click.echo(FACADE_HINT)
     if any(one.problems for one in found):
         click.get_current_context().exit(FAILED)
 

@@ -292,7 +292,7 @@ def compiled(
     classes = [*noted.classes, *([] if owner is None else [owner if isinstance(owner, type) else type(owner)])]
     try:
         program = by.program_of(noted.codes, classes)
-        defaults, is_of_rank = _defaults(function, by.describe), _names_rank(noted.codes)
+        defaults, is_of_rank = _defaults(function, by.describe), _may_read_rank(noted.codes, noted.values)
         facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
     except ValueError as error:
         raise AheadError(str(error)) from error
@@ -328,6 +328,7 @@ class _Noted:
         self.codes: list[types.CodeType] = []
         self.classes: list[type] = []
         self.guards: list[tuple[str, str, Any, bool]] = []
+        self.values: list[Any] = []
 
     def keeps(self, entries: Sequence[Any]) -> list[bool]:
         """Returns for each guard whether torch can keep it; notes those that it cannot, and those of globals."""
@@ -335,6 +336,7 @@ class _Noted:
 
         unsupported = set(CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES)
         kept, self.guards, self.classes = [], [], []
+        self.values = [entry.value for entry in entries]
         for entry in entries:
             if entry.guard_type == TYPE_ALONE:
                 self.classes.append(type(entry.value))
@@ -440,10 +442,30 @@ RANK_NAMES = frozenset(
     """.split()  # noqa: SIM905
 )
 """What code names that reads the rank. torch takes its value as a constant, also in a graph for all ranks."""
+COMPUTING = frozenset({"getattr", "attrgetter", "methodcaller", "__getattribute__", "vars", "__dict__", "eval"})
+"""What code names that reads attributes by names that it computes."""
+KNOWING_RANK = frozenset({"DeviceMesh", "ProcessGroup"})
+"""Classes whose attributes are constants that hold the rank."""
 
 
-def _names_rank(codes: Iterable[types.CodeType]) -> bool:
-    return any(RANK_NAMES.intersection(code.co_names) for code in codes)
+def _may_read_rank(codes: Iterable[types.CodeType], values: Iterable[Any]) -> bool:
+    """Returns whether a program may have read the rank: by a name in its code, or through a value of its guards.
+
+    A function under another name, or under a name that is computed, has a guard.
+    """
+    names = {name for code in codes for name in code.co_names}
+    if names & RANK_NAMES or any(map(_is_constant_of_rank, values)):
+        return True
+    return bool(names & COMPUTING) and any(
+        each.__name__ in KNOWING_RANK for value in values for each in type(value).__mro__
+    )
+
+
+def _is_constant_of_rank(value: Any) -> bool:
+    """Returns whether torch takes what a function returns as a constant, which may be the rank."""
+    if not isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return False
+    return value.__name__ in RANK_NAMES or hasattr(value, "_dynamo_marked_constant")
 
 
 def with_hook_guards() -> Any:

@@ -321,6 +321,14 @@ def eager_otherwise(monkeypatch):
     return begin
 
 
+@pytest.fixture
+def for_all_ranks(monkeypatch):
+    """torch is asked for graphs for all ranks."""
+    from opforge.torch_internals import dynamo
+
+    monkeypatch.setattr(dynamo, "is_for_all_ranks", lambda: True)
+
+
 def seven(*_arguments):
     return torch.full((2, 6), 7.0)
 
@@ -396,20 +404,34 @@ class TestEdits:
             machines.enter(f"then{number}", own)
             check_in_job(in_job, rank, size, (found, 0))
 
-    def test_the_rank_alone_if_it_is_read_and_one_rank_is_to_compile_for_all(
-        self, machines, eager_otherwise, monkeypatch
+    def test_one_function_for_all_ranks_if_torch_makes_such_and_the_rank_is_not_read(
+        self, machines, eager_otherwise, for_all_ranks
     ):
-        from opforge.torch_internals import dynamo
-
-        monkeypatch.setattr(dynamo, "is_for_all_ranks", lambda: True)
         own = machines.enter("first")
-        check_in_job(in_job, 0, 2, (0, 1))
         check_in_job(sized, 0, 2, (0, 1))
         eager_otherwise()
         for number, (rank, size, found) in enumerate([(1, 2, 1), (0, 2, 1), (1, 4, 0)]):
             machines.enter(f"then{number}", own)
             check_in_job(sized, rank, size, (found, 0))
-            check_in_job(in_job, rank, size, (int((rank, size) == (0, 2)), 0))
+
+    @pytest.mark.parametrize("read", ["by_name", "by_another_name", "by_a_computed_name", "as_a_constant"])
+    def test_but_each_rank_its_own_if_it_is_read(self, machines, eager_otherwise, for_all_ranks, read):
+        function = globals()[f"rank_{read}"]
+        own = machines.enter("first")
+        check_in_job(function, 0, 2, (0, 1))
+        eager_otherwise()
+        for rank, found in ((1, 0), (0, 1)):
+            machines.enter(f"then{rank}", own)
+            check_in_job(function, rank, 2, (found, 0))
+
+    def test_and_if_attributes_of_a_mesh_are_read_by_computed_names(self):
+        from opforge.torch_internals import dynamo
+
+        mesh = type("DeviceMesh", (), {"size": lambda _self: 2})()
+        computed = compile("getattr(mesh, name)", "a file", "eval")
+        assert dynamo._may_read_rank([computed], [mesh])
+        assert not dynamo._may_read_rank([computed], [torch])
+        assert not dynamo._may_read_rank([compile("mesh.size()", "a file", "eval")], [mesh, mesh.size])
 
     def test_a_setting_that_names_what_is_dynamic(self, machines, eager_otherwise):
         import torch.compiler.config as of_compiler
@@ -444,6 +466,31 @@ def check_in_job(function, rank, size, expected):
 
 def sized(x):
     return x.view(1, -1).repeat(torch.distributed.get_world_size(), 1) if torch.distributed.is_initialized() else x
+
+
+another_name = torch.distributed.get_rank
+
+
+@torch.compiler.assume_constant_result
+def constant_rank():
+    return torch.distributed.get_rank()
+
+
+def rank_by_name(x):
+    return x + torch.distributed.get_rank() if torch.distributed.is_initialized() else x.view(-1)
+
+
+def rank_by_another_name(x):
+    return x + another_name() if torch.distributed.is_initialized() else x.view(-1)
+
+
+def rank_by_a_computed_name(x):
+    computed = getattr(torch.distributed, "_".join(["get", "rank"]))
+    return x + computed() if torch.distributed.is_initialized() else x.view(-1)
+
+
+def rank_as_a_constant(x):
+    return x + constant_rank() if torch.distributed.is_initialized() else x.view(-1)
 
 
 def in_job(x):
