@@ -1,4 +1,4 @@
-"""Accelerators: which one is in use, and what its device can do.
+"""Accelerators: the one in use, and the capabilities of its device.
 
 Each name below is imported on first use, so that importing this package imports nothing else.
 """

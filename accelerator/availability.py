@@ -87,7 +87,7 @@ def torch_only(served: frozenset[str]) -> tuple[Candidate, ...]:
 
 
 def _torch_reason(name: str) -> str:
-    """Returns what torch reports of a device that no accelerator serves."""
+    """Returns torch's report on a device that no accelerator serves."""
     import torch
 
     missing = f"no accelerator class for {name!r} is installed"

@@ -1,4 +1,4 @@
-"""What one accelerator can do, as one frozen value: the only thing that a builder's `gate` sees."""
+"""The capabilities of one accelerator, as one frozen value: the only argument of a builder's `gate`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What one accelerator can do, probed once. Memory is in bytes; counts include only what this process may use."""
+    """The capabilities of one accelerator, probed once. Memory is in bytes; counts are of what this process may use."""
 
     device: str
     """The accelerator's name, as OPFORGE_ACCELERATOR takes it."""

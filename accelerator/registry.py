@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
     reason: str = ""
     """Empty if there is an accelerator."""
     error: BaseException | None = None
-    """What was raised, if anything was."""
+    """The exception that was raised; None if there is none."""
 
 
 def external() -> list[EntryPoint]:

@@ -76,10 +76,10 @@ def get_accelerator() -> Accelerator:
 
 
 def set_accelerator(accelerator: Accelerator | str) -> None:
-    """Replaces the accelerator in use, for the whole process; it is given by name or as an object.
+    """Replaces the accelerator in use, for the whole process, by one that is given by name or as an object.
 
-    An object of a class of DeepSpeed's hierarchy is made one of opforge's: what its own class defines is used, and
-    opforge's accelerator for the device has the rest.
+    An object of a class of DeepSpeed's hierarchy is adapted to opforge's interface: methods that its own class defines
+    are used, and opforge's accelerator for the device provides the others.
 
     Code that called `get_accelerator()` before may still hold the earlier one. So the first replacement by another kind
     of accelerator after such a call gives a RuntimeWarning, which names the place of the first call.

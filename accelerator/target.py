@@ -1,4 +1,4 @@
-"""What an op is built for: a device and its architectures, as one frozen value parsed from one string."""
+"""The target of a build: a device and its architectures, as one frozen value parsed from one string."""
 
 from __future__ import annotations
 

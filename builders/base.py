@@ -30,16 +30,16 @@ REPRESENTATION = "opforge.builders.display.representation"
 COMPARE_SECONDS = 1.0
 """How long after a comparison of the compiler it is compared again."""
 _seen: dict[tuple[str, ...], tuple[float, list[int]]] = {}
-"""What is compared once a second, which is the same for most builders: when it was looked at, and its stamps."""
+"""State that most builders share, compared once a second: the time of the last comparison, and the stamps."""
 
 
 class Loaded:
-    """What `load` returned, and the state that it followed from. The state is taken before: a later change is seen."""
+    """The module that `load` returned, and the state it depends on, taken before the load: later changes are seen."""
 
     library: Any = None
     module: Any = None
     said: Any = None
-    """What the builder's own code has said, if it decides about the op: it is asked again at each load."""
+    """The answers of the builder's own code, if that code decides about the op: it runs again at each load."""
 
     def __init__(self, builder: OpBuilder) -> None:
         self._began, self._compared = time.time_ns(), time.monotonic()
@@ -63,7 +63,7 @@ class Loaded:
         return is_same and self.attributes == other.attributes
 
     def watch(self, entry: Entry, verbose: bool) -> None:
-        """Takes what is compared from an entry: its first files at each load, and the others once a second."""
+        """Takes the compared files from an entry: its first files at each load, and the others once a second."""
         level = logging.WARNING if verbose else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s: %s, %s", entry.record["op"], entry.origin, entry.library)
@@ -107,7 +107,7 @@ class Loaded:
 
 
 def _load_torchs(builder: OpBuilder, entry: Entry, folders: str) -> Any:
-    """Returns what a library of torch's ABI provides; None if it has been removed meanwhile. Raises LoadError."""
+    """Returns the functions of a library of torch's ABI; None if it was removed meanwhile. Raises LoadError."""
     from opforge.errors import LoadError
 
     from . import loader
@@ -127,7 +127,7 @@ def _state(builder: OpBuilder) -> list[Any]:
 
 
 def said_by(builder: OpBuilder) -> Any:
-    """Returns what a builder's own code says of the op: its spec, and what the functions of the library are given."""
+    """Returns the results of a builder's own code: the op's spec, and the arguments of the library's functions."""
     signatures = {name: (result, [*kinds]) for name, (result, kinds) in builder.signatures.items()}
     return builder.spec(), signatures, {**builder.fakes}
 
@@ -182,7 +182,7 @@ CONTAINERS = (dict, types.MappingProxyType, list, tuple, set)
 def copied(value: Any, depth: int = 6) -> Any:
     """Returns a copy of an attribute, with copies of the lists, dicts and sets in it, down to `depth`.
 
-    What else can be changed in place is not copied: a builder that has such a value is asked for its spec each time.
+    Other mutable values are not copied: a builder with such a value computes its spec each time.
     """
     kind: Any = type(value)
     if kind not in CONTAINERS or not depth:
@@ -204,7 +204,7 @@ class OpBuilder:
 
     `target` is a Target or its text ("cpu:x86-64-v3"); by default the machine this runs on. `debug` keeps symbols and
     source paths; `sanitize` is a list for the compiler's -fsanitize, such as "address"; `portable` builds a library
-    that older systems load too, and may be built for another processor. `name` is for builders that were DeepSpeed's.
+    that older systems load too, and may be built for another processor. `name` is for builders ported from DeepSpeed.
     """
 
     # Not in the instance's dict: what is in it is compared by each further load.
@@ -226,7 +226,7 @@ class OpBuilder:
     devices: ClassVar[Sequence[str]] = ("cpu",)
     """The devices that it can be built for."""
     architectures: ClassVar[Words] = ()
-    """What the device's sources are compiled for, such as "9.0a" or "gfx942"; by default the target's."""
+    """The device architectures of the build, such as "9.0a" or "gfx942"; by default the target's."""
     groups: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """Further sources with flags, include folders and architectures of their own: see docs/builders.md."""
     requires_torch: ClassVar[str] = ""
@@ -357,7 +357,7 @@ class OpBuilder:
             raise
 
     def current(self) -> Loaded | None:
-        """Returns what `load` returned last, while nothing that it followed from has changed; otherwise None."""
+        """Returns the module that `load` returned last; None if anything that it depends on has changed since."""
         loaded = self._loaded
         return loaded if loaded is not None and loaded.is_current(self) else None
 

@@ -1,4 +1,4 @@
-"""Builds many ops in one run: what is stored is not built, and the rest share one budget of compilers."""
+"""Builds many ops in one run: stored ops are not built again, and the others share one budget of compilers."""
 
 from __future__ import annotations
 

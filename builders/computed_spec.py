@@ -1,4 +1,4 @@
-"""Whether a builder's spec may change although its attributes compare as equal: then it is asked at each load."""
+"""Whether a builder's spec may change although its attributes compare as equal: then it is computed at each load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opforge.fast_path.lookup import FLAG_ENDINGS
 from .declaration.op_spec import DEEPSPEED_METHODS
 
 NOT_OF_THE_BUILD = frozenset({"gate", "is_compatible", "fakes", "signatures"})
-"""What a builder may override or declare without changing its spec."""
+"""Attributes that a builder may override or declare without changing its spec."""
 
 
 def is_computed(builder: Any, base: type, is_fixed: Callable[..., bool]) -> bool:

@@ -38,7 +38,7 @@ RENEW_SECONDS = 15 * 24 * 3600.0
 kept: the new time makes one look-up compare contents."""
 CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
-"""What torch's load_inline puts before the sources for a device."""
+"""The headers that torch's load_inline puts before the sources for a device."""
 
 
 def from_texts(

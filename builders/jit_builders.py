@@ -1,4 +1,4 @@
-"""The builder for the arguments of `opforge.load`, and what is read off its sources.
+"""The builder for the arguments of `opforge.load`, and the attributes that are detected in its sources.
 
 Not imported by a call that is answered from this process. The first call of a process imports it, and looks the op up
 by what is remembered: what only errors, sources by device and builds need is imported where they are.
@@ -32,7 +32,7 @@ NOT_OF_LOAD = frozenset(
     {"name", "sources", "devices", "folder", "version", "kernel_roots", "toolchain", "python_functions", "trace"}
     | {"tunable", "cases"}
 )
-"""What a call reads off the sources, what belongs to a package of ops or to `opforge tune`, and what a load leaves."""
+"""Attributes that the sources decide, that only a package of ops or `opforge tune` uses, or that no load uses."""
 NOT_OF_LOAD_INLINE = frozenset({*NOT_OF_LOAD, "groups"})
 """Groups have files of their own."""
 DEFAULTS: dict[str, Any] = {
@@ -57,7 +57,7 @@ TORCH_HEADERS = tuple(
 USES_TORCH = (*TORCH_HEADERS, "ATen/", "pybind11", "PYBIND11_MODULE", "<c10/", '"c10/', "TORCH_LIBRARY")
 USES_STABLE = ("torch/csrc/stable/", "STABLE_TORCH_LIBRARY")
 IS_MODULE = ("PyMODINIT_FUNC", "PyInit_", "NB_MODULE(")
-"""What the source of a Python module has that is written without pybind."""
+"""Marks of the source of a Python module that is written without pybind."""
 SUFFIX_DEVICES = {".cu": "cuda", ".hip": "hip", ".sycl": "xpu", ".cl": "opencl"}
 """The device of a source, if its name says it. A `.cu` is HIP's too if the installed torch is built for HIP."""
 
@@ -208,7 +208,7 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Returns what the function returns for the value or, of values by device, for each."""
+    """Returns the function's result for the value or, of values by device, for each."""
     return {key: function(part) for key, part in value.items()} if isinstance(value, Mapping) else function(value)
 
 

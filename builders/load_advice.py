@@ -1,4 +1,4 @@
-"""What to do about a library that cannot be loaded. Imported only if loading fails, or for an instrumented library."""
+"""Advice about a library that cannot be loaded. Imported only if loading fails, or for an instrumented library."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _use_of(symbol: str, watched: Iterable[str]) -> str:
 
 
 def advice(problem: str) -> str:
-    """Returns what to do about an error of dlopen or of Python's import."""
+    """Returns the advice about an error of dlopen or of Python's import."""
     if "failed to map segment" in problem or "Operation not permitted" in problem:
         allowed = "set OPFORGE_CACHE_DIR, or TMPDIR for the ops of a saved program, to one that allows execution"
         return f"The folder is probably mounted noexec: {allowed}"

@@ -88,7 +88,7 @@ def find_or_build(
 ) -> Entry:
     """Returns the op's entry, as `OpBuilder.build` does: a stored one that fits, or a new one.
 
-    `spec` is the builder's. What was seen and not taken is the builder's `trace`.
+    `spec` is the builder's. Rejected entries are in the builder's `trace`.
     """
     builder.trace = []
     try:
@@ -242,7 +242,7 @@ def _capabilities_for(target: Target, op: str) -> Capabilities:
 
 
 def _printed_steps(builder: Any, spec: OpSpec) -> Progress:
-    """Returns what prints the steps of a build in words."""
+    """Returns the function that prints the steps of a build in words."""
     from .waiting.steps import Steps  # for load(verbose=True) alone
 
     return Steps(spec.name, str(spec.target), lambda: builder.trace)

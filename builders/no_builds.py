@@ -19,8 +19,8 @@ class no_builds:
     are used as ever.
 
     Graphs of torch.compile and kernels of Triton are covered too: CompileForbiddenError where inductor would lower a
-    graph after a miss, Triton a kernel, or a C++ compiler would start for them. torch wraps it in an error of its own,
-    whose text has it. Tracing that ends in a hit is allowed.
+    graph after a miss, Triton a kernel, or a C++ compiler would start for them. torch wraps this error in one of
+    its own, whose text includes it. Tracing that ends in a hit is allowed.
     """
 
     def __enter__(self) -> None:

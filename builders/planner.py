@@ -28,7 +28,7 @@ LIST_NAMES = ("-MF", "-MT", "-MQ", "-Wp,-MD,", "-Wp,-MMD,")
 """Flags of dependency lists, alone and with a name in the same word or in the next one."""
 STRIPS = frozenset({"-s", "-S", "--strip-all", "--strip-debug", "-strip-all", "-strip-debug"})
 PASSED_ON = ("-Xclang", "-Xcompiler", "-Xpreprocessor")
-"""What comes before a flag for another program."""
+"""Options that pass the next flag to another program."""
 
 
 def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
@@ -115,7 +115,7 @@ class _Flags(NamedTuple):
 def _planned(
     group: SourceGroup, flags: _Flags, include: tuple[RootedPath, ...], defines: tuple[tuple[str, str], ...]
 ) -> PlannedGroup:
-    """Returns what is planned for a group of sources, which replaces macros of the op and adds to its flags."""
+    """Returns the plan of a group of sources, which replaces macros of the op and adds to its flags."""
     own = dict(group.defines)
     return PlannedGroup(
         sources=kernel_roots.locate(flags.spec.name, group.sources, flags.spec.roots),
@@ -136,7 +136,7 @@ def _defines(spec: OpSpec, part: abi.AbiPart, device: DevicePart) -> tuple[tuple
 
 
 def _own_requirements(spec: OpSpec, flags: Sequence[str], toolchain: Toolchain) -> tuple[tuple[str, str], ...]:
-    """Returns what a library of this op requires besides its ABI: what its attributes say, and one processor."""
+    """Returns the requirements of this op's library besides its ABI: those of its attributes, and one processor."""
     of_devices = (*spec.device_flags, *(flag for group in spec.groups for flag in group.device_flags))
     native = machine.native_processor((*flags, *of_devices, *getattr(toolchain, "argv", ())))
     return (*attributes.requirements(spec), *(((machine.PROCESSOR, native),) if native else ()))

@@ -67,7 +67,7 @@ class OpsConfig(NamedTuple):
 
 
 def config_problem(ops: object, targets: object, portable: object, package: str) -> str | None:
-    """Returns what is wrong with the configuration, or None."""
+    """Returns the problem of the configuration, or None."""
     for name, value in (("ops", ops), ("targets", targets)):
         if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
             return f"{name}={value!r} is not a list of names"
@@ -81,7 +81,7 @@ def config_problem(ops: object, targets: object, portable: object, package: str)
 
 
 def unknown_keys(table: object) -> str | None:
-    """Returns what is wrong with the keys of a table, or None."""
+    """Returns the problem of the keys of a table, or None."""
     unknown = sorted(set(table) - KNOWN) if isinstance(table, dict) else ["no table"]
     return f"[tool.opforge] has {', '.join(unknown)}, which is unknown" if unknown else None
 

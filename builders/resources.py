@@ -1,4 +1,4 @@
-"""What stops a build from outside: disk, memory, processes or open files run out, or a signal ends a compiler."""
+"""Failures of a build that sources do not cause: no disk, memory, processes or open files left, or a signal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUT_OF_MEMORY = (
     "Killed signal terminated program|unable to execute command: Killed|internal compiler error: Killed|^Killed$|"
     "virtual memory exhausted|cc1plus: out of memory|Cannot allocate memory|unable to allocate OS memory"
 )
-"""What g++, clang++, mold and the shell print if memory is short, or if the kernel has killed a process for it."""
+"""Messages of g++, clang++, mold and the shell if memory is short, or if the kernel has killed a process for it."""
 FEWER_COMPILERS = "Lower the number of compilers with OPFORGE_JOBS=1."
 RESOURCES: tuple[tuple[tuple[int, ...], str, str, str], ...] = (
     (
@@ -76,7 +76,7 @@ ENDED_BY_SIGNAL = (
     rf"^{SIGNAL_NAME}(?: \(core dumped\))?$",
     r"^FAILED: \[code=(?P<status>1[2-9]\d)\]",
 )
-"""What g++, clang++, the linker's driver, nvcc, the shell and ninja print about a process that a signal has ended."""
+"""Messages of g++, clang++, the linker's driver, nvcc, the shell and ninja about a process that a signal has ended."""
 SMALLEST_STACK = 1 << 20
 """Bytes. With a smaller stack compilers, and ninja, may crash; the usual limit is 8 MiB."""
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
@@ -106,7 +106,7 @@ def exhausted_resource(op: str, cause: OSError | str, log: str = "") -> BuildRes
 
 
 def memory_advice() -> str:
-    """Returns what to do about memory that ran out: fewer compilers, unless one runs alone already."""
+    """Returns the advice if memory ran out: fewer compilers, unless one runs alone already."""
     if settings.jobs() != 1:
         return FEWER_COMPILERS
     return "One compiler ran alone (OPFORGE_JOBS=1): give it more memory, or divide the source it compiles."
@@ -163,7 +163,7 @@ def is_out_of_memory(output: str) -> bool:
 
 
 def small_stack() -> str:
-    """Returns what to do about a limit on the stack with which compilers crash; empty if it is no such limit."""
+    """Returns the advice about a limit on the stack with which compilers crash; empty for any other limit."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
@@ -188,7 +188,7 @@ def _signal_of(match: re.Match[str]) -> int:
 def _signal_advice(number: int) -> str:
     name = next((member.name for member in signal.Signals if member == number), "")  # real-time signals have none
     if name in CRASHES:
-        return small_stack() or "It crashed: try another version of it with CXX, or report this to those who make it."
+        return small_stack() or "It crashed: try another version of it with CXX, or report this to its developers."
     if name == "SIGKILL":
         return f"Memory may have run out. {memory_advice()}"
     if name == "SIGXCPU":

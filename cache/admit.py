@@ -1,4 +1,4 @@
-"""The one way into a store: builds, layers and what was fetched are checked here, and published by one rename."""
+"""The one way into a store: builds, layers and fetched entries are checked here, and published by one rename."""
 
 from __future__ import annotations
 

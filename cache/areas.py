@@ -24,7 +24,7 @@ class Area(NamedTuple):
     names: str
     """The names that opforge makes in it, as a regular expression."""
     noun: str = ""
-    """What messages of `gc` call one of it; empty if `gc` does not remove any."""
+    """Noun for one item in messages of `gc`; empty if `gc` does not remove any."""
     seconds: float = 0.0
     """How long its contents are kept, from their last use on as far as it is noted; 0 for no such limit. What is needed
     again is made again."""

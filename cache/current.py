@@ -185,7 +185,7 @@ def _inner_problem(root: str) -> CacheDirError | None:
             continue  # it is missing, or the next step reports it
         if status.st_mode & 0o022 and file_owners.others_bits(status):
             reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-            return CacheDirError(root, reason, f"They may have changed what is in it. Run: rm -rf {path}")
+            return CacheDirError(root, reason, f"They may have changed its contents. Run: rm -rf {path}")
     return None
 
 
@@ -307,7 +307,7 @@ def _not_kept(refused: CacheDirError, path: str) -> str:
         advice += f"; or {OWN_CACHE[:1].lower()}{OWN_CACHE[1:]}"
     return (
         f"The cache folder {refused.path} cannot be used: {refused.problem}. Using {path} instead, which is removed"
-        f" when this process ends: each process builds again. To keep what is built: {advice[:1].lower()}{advice[1:]}."
+        f" when this process ends: each process builds again. To keep built ops: {advice[:1].lower()}{advice[1:]}."
     )
 
 

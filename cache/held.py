@@ -1,4 +1,4 @@
-"""A private folder that this process holds open: no name leads to it that somebody else could give another folder."""
+"""A private folder that this process holds open: nobody else can put another folder in the place of its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in a folder is opforge's: a store is what has its tag, and only names that opforge makes are ever removed.
+"""Decides which files in a folder are opforge's: a store has its tag, and only names that opforge makes are removed.
 
 A folder that a user names may hold anything, also a `v2` with folders such as `plans` and `logs`. Nothing is
 written, changed or removed there unless `has_tag`, and what is swept or collected passes `is_own` or `is_own_name`.

@@ -1,4 +1,4 @@
-"""Schemas: the fields of what is on a disk or travels, declared once, in the words of JSON Schema (2020-12).
+"""Schemas: the fields of stored and sent files, declared once, in the words of JSON Schema (2020-12).
 
     LOCKED = record({"name": text(r"[a-z]+", "a name"), "state": whole()}, optional={"source": TEXT})
 

@@ -1,4 +1,4 @@
-"""One build of a plan, however many processes request it at the same time: the lock, a staging folder, the result."""
+"""One build of a plan, however many processes request it at the same time: lock, staging folder, result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .store import Match, Store
 
 
 class BuildResult(NamedTuple):
-    """What a build leaves in its staging folder, and what it read."""
+    """The library of a build, in its staging folder, and the build's inputs."""
 
     folder: str
     """Holds the library and nothing else; becomes the entry."""

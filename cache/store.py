@@ -1,4 +1,4 @@
-"""Where entries are found: the user's store, and the layers that are searched before it. `publish.py` adds entries."""
+"""Where entries are found: the user's store, and the layers that are searched before it. `admit.py` adds entries."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Match(NamedTuple):
 
 Value = TypeVar("Value")
 Sought = tuple[Value, tuple[Rejected, ...]]
-"""What a source gave, and each entry, offer or source that was not taken, with the reason."""
+"""The result of a source, and each rejected entry, offer or source with the reason."""
 
 
 class Source(NamedTuple):
@@ -96,7 +96,7 @@ class Source(NamedTuple):
     area: str = LISTED
     """The folder of the pointers by which entries are found; FETCHED for those that came from a remote."""
     origin: str = ""
-    """What the entries found in it have as their origin, if it is not the folder itself."""
+    """The origin of the entries found in it, if it is not the folder itself."""
 
     def pointers(self, description: str) -> str:
         """Returns the folder that lists the entries of a description."""
@@ -235,7 +235,7 @@ class Store:
                 stamped, problem = self._compare(entry, seen, root_paths)
                 problem = problem or accept(entry.record) or self._damage(entry)
             except UNREADABLE:  # a hit compares no record with the whole schema
-                problem = "what it was built from cannot be read"
+                problem = "the record of its inputs cannot be read"
             if not problem:
                 return Match(entry._replace(watched=stamped.watched), stamped, pointer), tuple(rejected)
             rejected.append(RejectedRecord.of(entry.folder, problem, entry.record))

@@ -1,4 +1,4 @@
-"""Trees: files named by the digest of their list. What is loaded is a tree: an op's library, a package's folder.
+"""Trees: files named by the digest of their list. Loaded code is always a tree: an op's library, a package's folder.
 
 The list has a line for each file, sorted by path: its SHA-256, "x" or "-" for executable or not, and its path. The
 SHA-256 of these lines names the tree, so the same files give the same name on every machine.

@@ -1,4 +1,4 @@
-"""The ops of the host: what computes tensors of the CPU, for functions that take tensors of any device."""
+"""The ops of the host: they compute tensors of the CPU, for functions that take tensors of any device."""
 
 from __future__ import annotations
 

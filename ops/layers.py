@@ -1,4 +1,4 @@
-"""Layers that call opforge's ops, in the hub's form, and what each can take the place of: see `opforge.models`."""
+"""Layers that call opforge's ops, in the hub's form, and the layers that each can replace: see `opforge.models`."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class HostLayerNorm(nn.Module):
 
 
 class Form(NamedTuple):
-    """A layer, what it takes the place of, and what loads its op."""
+    """A layer, the layers that it replaces, and the loader of its op."""
 
     kind: type[nn.Module]
     torchs: type[nn.Module] | None
@@ -106,7 +106,7 @@ class Form(NamedTuple):
 
 
 def _eps(module: Any, x: Tensor) -> float:
-    """Returns what is added to the mean of squares: torch's layer may leave it to the dtype."""
+    """Returns epsilon, which is added to the mean of squares: torch's layer may leave it to the dtype."""
     eps = getattr(module, "variance_epsilon", None)
     eps = getattr(module, "eps", None) if eps is None else eps
     return torch.finfo(x.dtype).eps if eps is None else float(eps)

@@ -70,7 +70,7 @@ def adam_rollback(
     adamw_mode: bool = True,
     bias_correction: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns what `adam` started from, given its results and the gradient.
+    """Returns the inputs of `adam`, given its results and the gradient.
 
     beta1, beta2 and 1 - lr * weight_decay must not be 0.
     """

@@ -1,3 +1,3 @@
-"""Remotes: static trees of built ops on any store, from which other machines fetch what they would build."""
+"""Remotes: static trees of built ops on any store, from which other machines fetch ops instead of building them."""
 
 from __future__ import annotations

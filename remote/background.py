@@ -1,4 +1,4 @@
-"""Publishes what a process has built in a thread, so that no `load()` waits for it or fails because of it."""
+"""Publishes the ops that a process has built, in a thread: no `load()` waits for it or fails because of it."""
 
 from __future__ import annotations
 

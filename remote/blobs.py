@@ -33,7 +33,7 @@ def name_of_blob(sha256: str) -> str:
 
 
 class Blob(NamedTuple):
-    """What a statement says of a blob."""
+    """A blob as a statement names it."""
 
     sha256: str
     size: int
@@ -48,7 +48,7 @@ class Blob(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What a statement says of a tree."""
+    """A tree as a statement names it."""
 
     digest: str
     blob: Blob

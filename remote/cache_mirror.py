@@ -1,4 +1,4 @@
-"""Copies what this machine's cache holds to a store: signs what was made here, and keeps the statements of the rest.
+"""Copies this machine's cache to a store: signs artifacts made here, and keeps the statements of the others.
 
 What was fetched goes into a folder first, a store like any other: its statements as they were signed, its blobs, packed
 again, and the lists of the keys as they were read last. From there it is copied as from any remote. So what a key may
@@ -15,7 +15,7 @@ from opforge.cache.records import fetched_offer
 from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import PublishError
 
-from . import blobs, kept, kinds, mirror, publish, remembered_answers, statements, topics, withdrawals
+from . import blobs, kinds, mirror, publish, remembered_answers, reverification, statements, topics, withdrawals
 from .kinds import Kind, StoredArtifact
 from .mirror import Copied
 from .remotes import Remote
@@ -89,7 +89,7 @@ def _note(path: str) -> FetchedOffer | None:
 
 def _put(source: ObjectStore, kind: Kind, one: StoredArtifact, note: FetchedOffer) -> None:
     """Puts something into the folder: its blob, its statement, its keys' lists. Raises ValueError, OSError."""
-    item = kept.item_of(note)
+    item = reverification.item_of(note)
     stated = statements.parse(item.data)
     if stated.trees:
         with tempfile.TemporaryFile() as file:
@@ -117,7 +117,5 @@ def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust.Trusted
         if noted.listed.order > before.order and not noted.listed.lacks(before):
             source.put_if_unchanged(name, noted.content, there.version)
         elif before.lacks(noted.listed):
-            problem = (
-                f"{withdrawals.WHAT} of {signer.key.name} that {remote} has says other things than another remote's"
-            )
+            problem = f"{withdrawals.WHAT} of {signer.key.name} that {remote} has differs from another remote's"
             raise ValueError(f"{problem}: {DIFFER}")

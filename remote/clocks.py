@@ -1,4 +1,4 @@
-"""Whose clock is wrong? A store stamps what it is given by its own clock, with which this machine's is compared.
+"""Decides whose clock is wrong: a store stamps files by its own clock, with which this machine's is compared.
 
 A list of withdrawals that is dated ahead is refused by all readers until that day. So it is not published.
 """
@@ -47,7 +47,7 @@ def require_right(store: ObjectStore, date: float) -> None:
         return
     word = "ahead of" if date > now else "behind"
     problem = f"this machine's clock says {_day(time.time())}, {word} the store's, which says {_day(now)}"
-    hint = "Correct the clock: a list with a wrong date would stop all who fetch"
+    hint = "Correct the clock: a list with a wrong date would stop every user who fetches"
     raise PublishError("the list of withdrawals", store.url, problem, hint)
 
 
@@ -55,10 +55,10 @@ def explained(store: ObjectStore, name: str, date: float, now: float) -> str:
     """Returns whose clock is wrong if a file of a store states a date that lies ahead of this machine's time."""
     stamp = written(store, name)
     if stamp is None:
-        return "the clock here is behind, or that of who made it was ahead"
+        return "the clock here is behind, or its signer's clock was ahead"
     if stamp > now + WRONG_SECONDS:
         return f"the store has had it since {_day(stamp)}, so the clock here is behind: set it"
-    return f"the store has had it since {_day(stamp)}, so the clock of who made it was ahead"
+    return f"the store has had it since {_day(stamp)}, so its signer's clock was ahead"
 
 
 def _day(date: float) -> str:

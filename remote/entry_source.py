@@ -1,4 +1,4 @@
-"""The remotes as a source of a look-up: what they have is fetched once on a node, and a failure costs one warning."""
+"""The remotes as a source of a look-up: an entry is fetched once on a node, and a failure costs one warning."""
 
 from __future__ import annotations
 

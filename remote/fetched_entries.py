@@ -13,7 +13,7 @@ from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
 from opforge.foundation.files import discard
 
-from . import kept
+from . import reverification
 from .offers import Offer
 from .op_statements import OP
 
@@ -31,7 +31,7 @@ def names(layout: Layout, description: str) -> list[str]:
 def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
     """Verifies what was fetched for a request with the trust file as it is now; returns whether any may be used again.
 
-    The rule is that of `kept`. What is not accepted now is not found, and returned with the reason. Raises
+    The rule is that of `reverification`. What is not accepted now is not found, and returned with the reason. Raises
     TrustFileError if others could have changed the trust file.
     """
     layout, is_accepted, by, is_read = request.store.layout, False, None, False
@@ -45,13 +45,13 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
                 continue
             stamp = fetched_offer.trust_stamp(request.store.disk)  # before it is read: it may change meanwhile
             if not is_read:
-                by, is_read = kept.trusted(request.op), True
+                by, is_read = reverification.trusted(request.op), True
             parse = partial(_parse, request, name)
-            kept.verify(path, note, by, stamp, name, parse)
+            reverification.verify(path, note, by, stamp, name, parse)
             is_accepted = True
         except SignatureError as error:
             rejected.append(Rejected(layout.entry(name), error.reason))
-            log.warning("%s: what was fetched before is not used now: %s", request.op, error)
+            log.warning("%s: an entry that was fetched before is not used now: %s", request.op, error)
         except FileNotFoundError:
             continue  # another process has removed it
         except ExtraNotInstalledError as error:

@@ -240,7 +240,7 @@ def _lacking(listed: Withdrawals, known: Mapping[str, Any]) -> str:
     withdrawn = {name: Withdrawal(LOADING, date=date) for name, date in known["withdrawn"].items()}
     before = Withdrawals(listed.key, 0.0, withdrawn, id=known["id"], released=known["released"])
     if listed.id != before.id and listed.lacks(before):
-        return "it is not the list that was seen before, and lacks what that says"
+        return "it is not the list seen before, and lacks entries of it"
     return ""
 
 

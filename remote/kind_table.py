@@ -1,4 +1,4 @@
-"""The table of kinds: a line for each. `kinds` says what a kind is."""
+"""The table of kinds: a line for each. `kinds.Kind` defines a kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class KindRow(NamedTuple):
     globs: str
     """A pattern of the globs over names that a key may be trusted for."""
     form: str = "NAME"
-    """What its names look like."""
+    """The form of its names, in words."""
 
 
 NAMES = r"[\w*?\[\]!-]+"

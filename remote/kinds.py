@@ -1,4 +1,4 @@
-"""The kinds of artifacts: what differs between them. Everything else treats all alike, in a loop over their table.
+"""The kinds of artifacts, with all differences between them. Other code treats all alike, in a loop over their table.
 
 A kind says what a statement offers, what of it lies in a store of this machine, and which policy merges a topic.
 Publishing (`publish`), fetching (`take`), verifying again (`kept`) and all commands are written once.
@@ -33,14 +33,14 @@ class StoredArtifact(NamedTuple):
     problem: str = ""
     """Why its record cannot be used; then only its path, size and note are known."""
     name: str = ""
-    """What commands and keys call it, after the kind."""
+    """Its name in commands and in scopes of keys, after the kind."""
     label: str = ""
-    """What tells it from others of its name, as in an offer."""
+    """The label that distinguishes it from others of its name, as in an offer."""
     target: str = ""
-    """What it is for, in words."""
+    """Its target, in words."""
     topic: str = ""
     facts: Mapping[str, Any] = {}
-    """What a statement says of it."""
+    """Its facts, as a statement holds them."""
     digest: str = ""
     """Of the tree that is published; empty if its facts are all there is."""
     size: int = 0
@@ -48,7 +48,7 @@ class StoredArtifact(NamedTuple):
     note: str = ""
     """The file with the statement by which it was fetched; empty if it was made here."""
     details: str = ""
-    """What a listing shows besides."""
+    """Further details for a listing."""
 
     @property
     def is_fetched(self) -> bool:
@@ -57,12 +57,12 @@ class StoredArtifact(NamedTuple):
 
 
 class Kind(ABC):
-    """What is particular to a kind. A statement of a kind that is unknown is kept and copied, and never used."""
+    """The properties and methods of one kind. A statement of an unknown kind is kept and copied, and never used."""
 
     name: ClassVar[str]
     """As it stands in statements and in the names of topics."""
     noun: ClassVar[str]
-    """What messages call one of it."""
+    """Noun for one artifact of the kind, in messages."""
     is_inline: ClassVar[bool] = True
     """Whether its statements stand in the topic's file. Otherwise that names them by digest and label."""
     needs_withdrawals: ClassVar[bool] = True
@@ -72,17 +72,17 @@ class Kind(ABC):
     unsigned: ClassVar[str] = ""
     """Why it is never taken from a remote with unsigned=1; empty if it may be."""
     merge: ClassVar[Policy] = ANY_THAT_FITS
-    """What a topic keeps besides a new statement."""
+    """Which earlier statements a topic keeps when a new one is added."""
     has_unique_labels: ClassVar[bool] = False
     """Whether a label alone tells it from all others of the kind."""
     is_of_op: ClassVar[bool] = False
     """Whether its names are those of ops, which have several forms."""
     titles: ClassVar[str] = ""
-    """A pattern of what withdrawals call it, after the kind."""
+    """Pattern of its titles in withdrawals, after the kind."""
     title_form: ClassVar[str] = ""
     """The same in words, for messages."""
     maker: ClassVar[str] = ""
-    """What makes one, in a sentence, for who names one that is not there."""
+    """How such an artifact is made, in a sentence: advice for a name that does not exist."""
 
     # -- what a statement says -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a store holds, whatever its kind: lists it, verifies it, collects what nothing needs."""
+"""Lists and verifies the contents of a store, of any kind, and collects blobs that nothing needs."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Unused(NamedTuple):
 
 
 class _Needs(NamedTuple):
-    """What the topics of a store need, and the topics themselves that are collected."""
+    """The files that the topics of a store need, and the topics that are collected."""
 
     names: set[str]
     """Of blobs and statements."""

@@ -332,7 +332,7 @@ def _copy_list(source: ObjectStore, target: ObjectStore, key: TrustedKey) -> Non
         if there is None or (listed.order > there.order and not listed.lacks(there)):
             return ours.data
         if there.lacks(listed):
-            problem = f"the one in {target.url} says other things than the one in {source.url}"
+            problem = f"the one in {target.url} differs from the one in {source.url}"
             hint = f"the holder of the key brings them together: opforge withdraw {target.url} NAME"
             raise ValueError(f"{withdrawals.WHAT} of {key.key.name}: {problem}; {hint}")
         return None

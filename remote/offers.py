@@ -1,4 +1,4 @@
-"""What statements offer, and the policies by which a topic's file takes a new one: each kind names one of them.
+"""The offers of statements, and the policies by which a topic's file takes a new one: each kind names one policy.
 
 Whatever the policy, what other keys have signed stays, and so does what this opforge cannot read.
 """
@@ -16,23 +16,23 @@ MAX_PAGES = 8
 
 
 class Offer(NamedTuple):
-    """What a statement offers, of any kind."""
+    """The artifact that a statement offers, of any kind."""
 
     kind: str
     name: str
     """The op, the package, the kernel: what a key must be trusted for, after the kind."""
     label: str
-    """What tells it from others of its topic: an op's entry, a package's version."""
+    """The label that distinguishes it from others of its topic: an op's entry, a package's version."""
     target: str
-    """What it is for, in words."""
+    """Its target, in words."""
     facts: Mapping[str, Any]
     trees: tuple[Tree, ...]
     title: str
-    """What withdrawals call it, with its kind."""
+    """Its title in withdrawals, with its kind."""
 
     @property
     def subject(self) -> str:
-        """What a key must be trusted for: KIND:NAME."""
+        """The scope that a key must be trusted for: KIND:NAME."""
         return f"{self.kind}:{self.name}"
 
     @property
@@ -43,7 +43,7 @@ class Offer(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What a topic keeps besides a new statement."""
+    """Which earlier statements a topic keeps when a new one is added."""
 
     name: str
     """In words, for the documentation."""

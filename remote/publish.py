@@ -1,4 +1,4 @@
-"""Publishes what is on this machine, of any kind: the blob first, then the topic's file by compare-and-swap.
+"""Publishes this machine's artifacts of any kind: the blob first, then the topic's file by compare-and-swap.
 
 Two publishers at once lose nothing. One that is killed leaves at most a blob that nothing names.
 """

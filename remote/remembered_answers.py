@@ -1,4 +1,4 @@
-"""What this machine remembers of remotes: what one had not, that one failed, and the lists of withdrawals.
+"""The answers of remotes that this machine remembers: misses, failures, and the lists of withdrawals.
 
 It lies beside the remembered look-ups, may be lost at any time, and is then asked for again. What must not be lost is
 kept in `signatures/seen.py`.
@@ -30,7 +30,7 @@ FAILED_SECONDS = 60.0
 WITHDRAWN_SECONDS = 3600.0
 """How long a list of withdrawals is used before it is read again."""
 ANSWER = schema.record({"at": schema.NUMBER, "reason": schema.TEXT})
-"""What is remembered of a miss, and of a failure."""
+"""The fields of a remembered miss, and of a remembered failure."""
 LIST = schema.record({"at": schema.NUMBER, "list": schema.TEXT})
 
 

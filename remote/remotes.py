@@ -1,4 +1,4 @@
-"""The remotes that the settings name: URLs with what may be done with each."""
+"""The remotes in the settings: URLs with the operations that are allowed on each."""
 
 from __future__ import annotations
 

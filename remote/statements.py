@@ -1,4 +1,4 @@
-"""Statements: what a publisher says of trees, as signed bytes. Kinds of artifacts differ in the facts alone.
+"""Statements of a publisher about trees, as signed bytes. Kinds of artifacts differ in the facts alone.
 
     {"facts":{...},"kind":"op","opforge":"0.1.0","statement":1,"topic":"relu","trees":[{"blob":{...},"digest":"..."}]}
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.keys import canonical
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, text, whole
-from opforge.foundation import formats, release
+from opforge.foundation import formats, opforge_version
 from opforge.foundation.versions import version_of
 
 from .blobs import MAX_BLOB_BYTES, MAX_UNPACKED_BYTES, Blob, Tree, name_of_blob
@@ -72,7 +72,7 @@ class Signed(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a publisher says of trees."""
+    """A publisher's statement about trees."""
 
     kind: str
     topic: str
@@ -148,9 +148,9 @@ def readable(statement: Statement, kind: str, topic: str = "") -> Statement:
     """Returns a statement whose facts are read here. Raises UnreadableStatement, as `parse_as` does."""
     if statement.kind != kind:
         raise UnreadableStatement(f"it is a statement of the kind {statement.kind!r}, and not {kind!r}")
-    if version_of(release.VERSION) < version_of(statement.opforge):
+    if version_of(opforge_version.VERSION) < version_of(statement.opforge):
         needed = f"it needs opforge {statement.opforge} or newer"
-        raise UnreadableStatement(f"{needed}, and this is opforge {release.VERSION}")
+        raise UnreadableStatement(f"{needed}, and this is opforge {opforge_version.VERSION}")
     if topic and statement.topic != topic:
         raise UnreadableStatement(f"it was made for another topic: {statement.topic[:100]!r}, expected {topic!r}")
     return statement

@@ -1,4 +1,4 @@
-"""Takes what remotes offer of any kind: one loop over the remotes, and one rule for who is to blame.
+"""Fetches artifacts of any kind: one loop over the remotes, and one rule for which failures count against a remote.
 
 A remote is asked unless that is forbidden, or it failed within a minute. Each statement of the topic is judged: its
 signature, what it offers, whether that fits, the lists of withdrawals. What was withdrawn from use is removed here. The
@@ -36,7 +36,7 @@ from opforge.errors import (
 from opforge.foundation import settings
 from opforge.foundation.events import emit
 
-from . import blobs, kept, remembered_answers, topics
+from . import blobs, remembered_answers, reverification, topics
 from .judging import MAX_SECONDS, Lists, counted, judge
 from .kinds import Kind
 from .offers import Offer
@@ -84,11 +84,11 @@ class Taken(NamedTuple):
     """A new folder with its files, inside a staging folder; there is none if it has no tree."""
     files: Sequence[File]
     note: FetchedOffer
-    """What is kept of its statement."""
+    """The record of its statement, to be stored beside it."""
 
 
 class Wanted(ABC):
-    """What is asked for: something of a kind, for a topic."""
+    """A requested artifact: of one kind, for a topic."""
 
     kind: ClassVar[Kind]
     most: ClassVar[int] = 1
@@ -226,7 +226,7 @@ class ConfiguredRemotes:
         """Takes note of a failure, so that the remote is left alone for a while, and returns the reason."""
         if isinstance(failure, OSError) and not isinstance(failure, RemoteError):  # of this machine's disk
             log.warning("%s: what %s offers cannot be written here: %s", what, remote, failure)
-            return f"what it offers cannot be written here ({failure.strerror})"
+            return f"the fetched files cannot be written here ({failure.strerror})"
         reason = str(failure).removeprefix(f"{remote}: ")
         is_its_own = remembered_answers.note_failure(remote, failure)
         if self._is_fresh:  # who asks so shows the reason, and may have many ops to ask for
@@ -311,7 +311,7 @@ def judged(store: ObjectStore, remote: Remote, wanted: Wanted, is_fresh: bool) -
                 unreadable.append(str(error))
     finally:  # what was read counts, also if a later request has failed
         for listed in lists.new:
-            kept.drop_withdrawn(wanted.layout, listed)
+            reverification.drop_withdrawn(wanted.layout, listed)
     _warn(wanted, remote, refused, unreadable)
     return sorted(usable, key=lambda candidate: (-candidate.rank, candidate.offer.label)), tuple(rejected)
 
@@ -339,7 +339,7 @@ def _warn(wanted: Wanted, remote: Remote, refused: Sequence[SignatureError], unr
 
 def _place(store: ObjectStore, remote: Remote, wanted: Wanted, candidate: Candidate) -> str:
     """Fetches and keeps what a candidate offers; returns its name. Raises ValueError, StoreError, OSError."""
-    offer, note = candidate.offer, kept.note_of(remote, candidate.item, candidate.signer, candidate.stamp)
+    offer, note = candidate.offer, reverification.note_of(remote, candidate.item, candidate.signer, candidate.stamp)
     if not offer.trees:
         return wanted.place(Taken(offer, "", (), note))
     staged = staging.new_folder(wanted.layout, wanted.topic.rpartition("/")[2])
@@ -369,7 +369,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
         known = [noted for each in signers if (noted := remembered_answers.withdrawn(remote, each))]
         for noted in known:
             if noted.listed:
-                kept.drop_withdrawn(layout, noted.listed)
+                reverification.drop_withdrawn(layout, noted.listed)
         if remote.is_unsigned or remembered_answers.not_asked(remote):
             continue
         try:
@@ -377,7 +377,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
             for each in signers:
                 try:
                     if listed := lists.of(each):
-                        kept.drop_withdrawn(layout, listed)
+                        reverification.drop_withdrawn(layout, listed)
                 except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
                     _warn_unknown(what, remote, error)
         except (RemoteError, ExtraNotInstalledError, OSError) as error:

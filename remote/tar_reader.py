@@ -1,4 +1,4 @@
-"""Reads the tar.zst of a blob in one pass and within bounds: on memory, files, bytes, and what they unpack to.
+"""Reads the tar.zst of a blob in one pass and within bounds: on memory, files, and bytes, packed and unpacked.
 
 Python's tarfile keeps every member in memory, and what damaged headers make it do differs between versions. This reader
 accepts only what `blobs.pack` writes: regular files, with a pax record for a long name.

@@ -8,7 +8,7 @@ from opforge.builders.lookup.tuned import Wanted as WantedResult
 from opforge.cache.current import current_store
 from opforge.foundation.files import discard, make_folder, write_file
 
-from . import kept
+from . import reverification
 from .offers import Offer
 from .take import ConfiguredRemotes, Taken, UnfitError, Wanted
 from .tuned_statements import TUNED
@@ -46,10 +46,10 @@ def bring(path: str, what: WantedResult) -> bool:
 def verify_again(path: str, what: WantedResult) -> str:
     """Verifies what was fetched with the trust file as it is now; returns why it is not used now, or "".
 
-    The rule is that of `kept`.
+    The rule is that of `reverification`.
     """
     try:
-        return kept.problem(path, TUNED, what.description, f"{what.op}: a tuning result", lambda _offer: None)
+        return reverification.problem(path, TUNED, what.description, f"{what.op}: a tuning result", lambda _offer: None)
     except OSError as error:
         return str(error)
     except ValueError as error:

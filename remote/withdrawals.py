@@ -1,4 +1,4 @@
-"""Each key's list in a store, signed by that key: the releases that it stands for, and what it takes back of any kind.
+"""Each key's list in a store, signed by that key: its valid releases, and its withdrawn artifacts of any kind.
 
     v1/withdrawals/NAME.json     NAME is the key's: the list, a line feed, and a list of signatures
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 FOLDER = "v1/withdrawals/"
 CHOOSING, LOADING, NOTHING = "choosing", "loading", "nothing"
-"""What a withdrawal stops; "nothing" after it was taken back."""
+"""The effects of a withdrawal; "nothing" after it was taken back."""
 STRENGTHS = (CHOOSING, LOADING, NOTHING)
 MAX_BYTES, MAX_REASON, MAX_NAME = 8 << 20, 500, 400
 DATE = "%Y-%m-%dT%H:%M:%SZ"
@@ -87,7 +87,7 @@ Released = Mapping[str, Mapping[str, str]]
 
 
 class Withdrawal(NamedTuple):
-    """What a key has said of one of its statements last."""
+    """The last word of a key about one of its statements."""
 
     stops: str
     """CHOOSING, LOADING or NOTHING."""
@@ -114,12 +114,12 @@ class Withdrawals(NamedTuple):
 
     @property
     def order(self) -> int:
-        """What is higher in a newer list."""
+        """A number that is higher in a newer list."""
         return self.number or int(self.date)
 
     @property
     def seen(self) -> Seen:
-        """What is kept of it by those who have seen it."""
+        """The record that readers of the list keep."""
         return Seen(self.order, self.digest)
 
     def of(self, name: str) -> Withdrawal:
@@ -392,7 +392,7 @@ def _is_empty(store: ObjectStore) -> bool:
 def _older(store: ObjectStore, before: Withdrawals, newest: Withdrawals) -> PublishError:
     """Returns the error for a list that is older than what this user knows of it."""
     there = f"the one there was made {_day(before.date)}" if before.date else "the store has no list"
-    hint = "Who controls the store may hide what you have withdrawn. To put it back: opforge withdraw URL"
+    hint = "Whoever controls the store may hide your withdrawals. To put it back: opforge withdraw URL"
     return PublishError(WHAT, store.url, f"{there}, and you know one of {_day(newest.date)}", hint)
 
 

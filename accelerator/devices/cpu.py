@@ -47,7 +47,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
     """The host's processors.
 
     torch has one CPU device, so a device number only distinguishes the processes on a machine. Memory figures are
-    those of the whole process and of what it may use, whatever the number.
+    those of the whole process and of its limits, whatever the number.
     """
 
     name = torch_device = "cpu"
@@ -179,7 +179,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         self._process.reset_peak()
 
     def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
-        """Returns the resident set and its peak by torch's names for what is allocated and what is reserved."""
+        """Returns the resident set and its peak, by torch's names for allocated and reserved memory."""
         resident, peak = self._process.resident_and_peak()
         return {
             "allocated_bytes.all.current": resident,

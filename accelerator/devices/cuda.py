@@ -125,7 +125,7 @@ class CUDAAccelerator(HostRegistration, Vendor):
     # memory
 
     def available_memory(self, device_index: Device = None) -> int:
-        """Returns the free bytes, without what other processes use: from NVML if it is installed, else from torch.
+        """Returns the free bytes, without the memory of other processes: from NVML if it is installed, else from torch.
 
         NVML needs nvidia-ml-py (`opforge[cuda]`). Unlike torch it creates no context, which would itself use memory.
         """

@@ -1,4 +1,4 @@
-"""The memory that processes started now can have: what the machine has free, within the limits of control groups."""
+"""The memory available to new processes: the machine's free memory, within the limits of control groups."""
 
 from __future__ import annotations
 

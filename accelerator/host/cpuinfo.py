@@ -67,7 +67,7 @@ class CPUInfo:
 
     @property
     def instructions(self) -> tuple[str, ...]:
-        """What a compiler for this very processor makes use of (-march=native), by the kernel's names, sorted."""
+        """The instruction sets that -march=native makes a compiler use here, by the kernel's names, sorted."""
         return tuple(sorted(flag for flag in self.flags if flag.startswith(_INSTRUCTIONS.get(self.machine, ()))))
 
 

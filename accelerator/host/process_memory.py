@@ -71,7 +71,7 @@ class ProcessMemory:
         return self._total
 
     def available(self) -> int:
-        """Returns what the kernel estimates to be available without swapping, or what the cgroup leaves if less."""
+        """Returns the kernel's estimate of the memory available without swapping, or the cgroup's rest if less."""
         total, meminfo = self.total(), read_text(self._root, "proc/meminfo")
         free = field(meminfo, "MemAvailable")
         if free is None:

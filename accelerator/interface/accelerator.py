@@ -40,8 +40,8 @@ class Devices:
     `device_index` is a number from 0, also as text (`LOCAL_RANK`), or a `torch.device` or its name (`cuda:1`). None and
     a `torch.device` without a number mean the current device. SettingError is raised if there is no such device.
 
-    What cannot change while the process runs is looked up once and kept in the object: programs call some of these
-    methods in every step.
+    Values that cannot change while the process runs are looked up once and kept in the object: programs call some of
+    these methods in every step.
     """
 
     name: ClassVar[str]
@@ -234,7 +234,7 @@ class Devices:
         return tensor.device.type == self.torch_device
 
     def target(self) -> Target:
-        """Returns what an op must be built for to run on this machine's devices; the first call probes them."""
+        """Returns the target of builds for this machine's devices; the first call probes them."""
         if self._target is None:
             self._target = self._find_target()
         return self._target
@@ -272,7 +272,7 @@ class RandomNumbers(Devices):
         return [self.get_rng_state(index) for index in range(self.device_count())]
 
     def set_rng_state_all(self, new_states: Iterable[torch.Tensor]) -> None:
-        """Sets the state of each device's generator, to what `get_rng_state_all` returned."""
+        """Sets the state of each device's generator, to the result of `get_rng_state_all`."""
         for index, state in enumerate(new_states):
             self.set_rng_state(state, index)
 
@@ -455,7 +455,7 @@ class Graphs(Devices):
         its results exist immediately, and ignores the other arguments.
 
         Args:
-            graph: What `create_graph` returned.
+            graph: The graph that `create_graph` returned.
             pool: The memory that it shares with other graphs, from `graph_pool_handle`; None for its own.
             stream: The stream that is captured; None for one of torch's choice.
             capture_error_mode: Which calls are errors while a capture runs, where torch lets callers choose: "global",
@@ -514,7 +514,7 @@ class Memory(Devices):
         return self._bytes(device_index, "max_memory_allocated")
 
     def reset_max_memory_allocated(self, device_index: Device = None) -> None:
-        """Resets the peak of `max_memory_allocated` to what is allocated now."""
+        """Resets the peak of `max_memory_allocated` to the memory that is allocated now."""
         self._reset(device_index, "reset_peak_memory_stats", "reset_max_memory_allocated")
 
     def memory_cached(self, device_index: Device = None) -> int:
@@ -526,7 +526,7 @@ class Memory(Devices):
         return self.max_memory_reserved(device_index)
 
     def reset_max_memory_cached(self, device_index: Device = None) -> None:
-        """Resets the peak of `max_memory_reserved` to what is reserved now."""
+        """Resets the peak of `max_memory_reserved` to the memory that is reserved now."""
         self._reset(device_index, "reset_peak_memory_stats", "reset_max_memory_cached")
 
     def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
@@ -546,7 +546,7 @@ class Memory(Devices):
         self._reset(device_index, "reset_peak_memory_stats")
 
     def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
-        """Resets the counters of `memory_stats` that add up what was allocated and freed."""
+        """Resets the counters of `memory_stats` that add up allocated and freed memory."""
         self._reset(device_index, "reset_accumulated_memory_stats")
 
     def memory_reserved(self, device_index: Device = None) -> int:
@@ -567,7 +567,7 @@ class Memory(Devices):
     def available_memory(self, device_index: Device = None) -> int:
         """Returns the bytes that can still be allocated.
 
-        What other processes use is subtracted if the device reports it.
+        The memory of other processes is subtracted if the device reports it.
         """
         return self.mem_get_info(device_index)[0]
 
@@ -788,8 +788,8 @@ class BuilderLink(Devices):
     def get_op_builder(self, class_name: str) -> BuilderClass | None:
         """Returns the builder class of that name. None if there is no such op.
 
-        An error in importing it is raised. BuilderError is raised if another package adds the name, and what its entry
-        point names cannot be used.
+        An error in importing it is raised. BuilderError is raised if another package adds the name, and its entry point
+        names an unusable object.
         """
         for package in (self.op_builder_dir(), HOST_BUILDERS):
             import_path = self._table(package).get(class_name)
@@ -801,7 +801,7 @@ class BuilderLink(Devices):
         """Returns the class names of the ops that are offered, each with its owner.
 
         The owner is this accelerator's name or `cpu`. Only the tables are imported. `create_op_builder` also knows the
-        names that a package has in UNLISTED: ops whose libraries are not here. Their builders say what is missing.
+        names that a package has in UNLISTED: ops whose libraries are not here. Their builders report the missing parts.
         """
         external = {name: owner for name, (owner, _) in self._external_builders().entries.items()}
         host = dict.fromkeys(self._listed(HOST_BUILDERS), HOST)
@@ -1075,7 +1075,7 @@ SELECT = "opforge.accelerator.select"
 
 
 class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, BuilderLink, Environment):
-    """What one kind of device is and can do.
+    """The properties and operations of one kind of device.
 
     Sizes are in bytes, and `device_index` None means the current device. If a device lacks a feature, the method does
     nothing or returns an emulation: no method that returns a callable or a class ever returns None. A subclass sets
@@ -1091,7 +1091,7 @@ class Accelerator(RandomNumbers, Streams, Memory, DataTypes, Graphs, Pinning, Bu
         return self.name
 
     def capabilities(self) -> Capabilities:
-        """Returns what the accelerator can do, as one frozen value; the first call probes the device."""
+        """Returns the accelerator's capabilities, as one frozen value; the first call probes the device."""
         if self._capabilities is None:
             self._capabilities = self._find_capabilities()
         return self._capabilities

@@ -1,4 +1,4 @@
-"""What an accelerator needs of an op's builder; this folder uses nothing else of the builders."""
+"""The part of an op's builder that an accelerator needs; this folder uses nothing else of the builders."""
 
 from __future__ import annotations
 

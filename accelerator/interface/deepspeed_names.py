@@ -44,7 +44,7 @@ DEVICE_BUILDERS = (
 
 
 def served_by(name: str) -> str:
-    """Returns why there is no op for a name of DeepSpeed's, and what serves it. Empty for any other name."""
+    """Returns why no op has a name of DeepSpeed's, and the replacement. Empty for any other name."""
     builder = f"{name.removesuffix('Builder')}Builder"
     if builder not in NOT_MADE:
         return ""

@@ -1,1 +1,1 @@
-"""What several accelerators share: device files, drivers and vendor libraries."""
+"""Code that several accelerators share: device files, drivers and vendor libraries."""

@@ -14,7 +14,7 @@ class HostRegistration(Pinning):
     """The pinning part of the interface for torch modules such as `torch.cuda`, with `cudart` and `check_error`."""
 
     runtime_prefix: ClassVar[str]
-    """What the names of the runtime's functions begin with, such as `cuda`."""
+    """Prefix of the names of the runtime's functions, such as `cuda`."""
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Page-locks the memory for all devices, and returns True. Raises torch's error for the device if it fails."""

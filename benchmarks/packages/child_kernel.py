@@ -65,13 +65,13 @@ def install(name: str, url: str, root: str) -> dict[str, Any]:
     began = time.perf_counter()
     from opforge.packages.form import version
     from opforge.packages.installed.layout import Root
-    from opforge.packages.registry import install as installing
+    from opforge.packages.registry import install_release as installing
     from opforge.packages.registry import selection
 
     imported = time.perf_counter() - began
     began = time.perf_counter()
     choice = selection.choose(name, version.ANY, selection.sources([url]))
-    installing.install(Root(root, "folder"), choice)
+    installing.install_release(Root(root, "folder"), choice)
     installed = time.perf_counter() - began
     opforge.get_kernel(name).scale(torch.ones(1))
     return {"import": imported, "install": installed, "total": imported + time.perf_counter() - began}

@@ -33,5 +33,5 @@ UNLISTED = (
 )
 """Builders that no command lists or builds here, since most machines lack what they need."""
 SPLIT = {"grain": (2048, 8192, 16384, 65536, 262144), "threads": (0, 1)}
-"""What `opforge tune` tries of ops that share elements among threads: how many are worth waking a thread, and how many
+"""Choices of `opforge tune` for ops that share elements among threads: how many are worth waking a thread, and how many
 threads at most; 0 for all."""

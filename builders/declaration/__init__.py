@@ -1,1 +1,1 @@
-"""What is known of an op before a compiler is chosen: values only."""
+"""The declaration of an op, before a compiler is chosen: values only."""

@@ -1,4 +1,4 @@
-"""The ABIs: what each adds to a build, and what it ties the binary to."""
+"""The ABIs: what each adds to a build, and the versions that it ties the binary to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TORCH_HEADERS = "torch-headers"
 
 
 class AbiPart(NamedTuple):
-    """What an ABI contributes to a plan."""
+    """The contribution of an ABI to a plan."""
 
     standard: str
     defines: tuple[tuple[str, str], ...]
@@ -92,7 +92,7 @@ def requirements(abi: str, op: str) -> tuple[tuple[str, str], ...]:
 
 
 def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
-    """Returns what `abi` adds to the plan of `op`. Raises BuilderError, and OpIncompatibleError without torch."""
+    """Returns the parts of a plan that `abi` adds. Raises BuilderError, and OpIncompatibleError without torch."""
     check(abi, op, torch_target)
     if abi == PLAIN:
         # Its functions are there to be seen; that they see each other, and not another version's, is the linker's part.

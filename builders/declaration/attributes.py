@@ -1,4 +1,4 @@
-"""Every attribute of an op, once: what it is, how it is read, which keys it is in, and where it can be declared.
+"""The table of an op's attributes: the type of each, how it is read, which keys it is in, and where it is declared.
 
 `OpBuilder` has the name, the type and the default of each. From this table follow the fields of `OpSpec` and their
 keys, the keywords of `opforge.load` and `load_inline`, the fields of [op] in kernel.toml, those of groups and of
@@ -47,14 +47,14 @@ class Common(TypedDict, total=False):
 
 
 class Files(TypedDict, total=False):
-    """What `load` takes besides: sources that are files may be for several devices."""
+    """Further arguments of `load`, whose source files may be for several devices."""
 
     abi: str | Mapping[str, str] | None
     groups: Sequence[Mapping[str, Any]]
 
 
 class Texts(TypedDict, total=False):
-    """What `load_inline` takes besides."""
+    """Further arguments of `load_inline`."""
 
     abi: str | None
 
@@ -81,7 +81,7 @@ class Enters:
 
 
 class Requirement(NamedTuple):
-    """What an attribute's value requires of a machine. It is recorded with the library."""
+    """The requirement of an attribute's value on the machine. It is recorded with the library."""
 
     name: str
     """Its name in the record."""
@@ -319,7 +319,7 @@ def declared_in(place: str) -> tuple[str, ...]:
 
 
 def requirements(spec: Any) -> tuple[tuple[str, str], ...]:
-    """Returns what the attributes of a spec require of a machine, as it is recorded."""
+    """Returns the requirements of a spec's attributes on a machine, as they are recorded."""
     return tuple((needed.name, value) for field, needed in REQUIREMENTS if (value := getattr(spec, field)))
 
 

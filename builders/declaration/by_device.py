@@ -69,7 +69,7 @@ class DeviceScope:
 
 
 def parts(scope: DeviceScope, name: str, values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    """Returns what `values` has for all devices and then for this one, each with its name for messages.
+    """Returns the entries of `values` for all devices and then for this one, each with its name for messages.
 
     Raises BuilderError for a key that is no device of the op.
     """

@@ -1,4 +1,4 @@
-"""What identifies an op: the description, by the fields of `OpSpec` that are in it.
+"""The description, which identifies an op: the fields of `OpSpec` that are in it.
 
 The *description* names the op and not the compiler: it finds prebuilt entries. The *plan key* is everything that is
 known before a compiler starts. The key of a remembered look-up holds every field, with all paths.

@@ -53,9 +53,9 @@ NAMING = frozenset(
         ),
     }
 )
-"""What comes before a word that is a name, whatever lies beside it."""
+"""Options whose argument is a name, even if a file of that name exists."""
 FOR_ANOTHER = re.compile(r"-W[lpa],|-X[\w-]+=|--(?:compiler|linker)-options=")
-"""What begins a list of words for another program."""
+"""Prefixes of a list of words for another program."""
 NEXT_FOR_ANOTHER = re.compile(r"-X[\w-]+")
 """A flag whose next word is for another program."""
 LINKER = "-Wl,"

@@ -1,4 +1,4 @@
-"""What all builders of a package have in common: the table FOR_ALL_BUILDERS, beside BUILDERS.
+"""Attributes that all builders of a package share: the table FOR_ALL_BUILDERS, beside BUILDERS.
 
     FOR_ALL_BUILDERS = {
         "kernel_roots": [("acme", "opforge_acme", "csrc")],  # the arguments of `kernel_root`
@@ -28,7 +28,7 @@ NAMES = tuple(sorted(declared_in(PACKAGE)))
 
 
 class ForAll(NamedTuple):
-    """What the tables of a builder's packages add to it, for one device."""
+    """Attributes that the tables of a builder's packages add to it, for one device."""
 
     kernel_roots: tuple[kernel_roots.KernelRoot, ...] = ()
     include_dirs: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ForAll(NamedTuple):
 
 
 def read(tables: Mapping[str, Any], device: str, devices: tuple[str, ...]) -> ForAll:
-    """Returns what the tables have for a device, joined: those of the builder's own package come first.
+    """Returns the attributes in the tables for a device, joined: the builder's own package comes first.
 
     Raises BuilderError, which names the table, for a key or a value that is wrong.
     """

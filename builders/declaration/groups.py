@@ -18,7 +18,7 @@ from .attributes import GROUP, declared_in
 from .by_device import DeviceScope, words
 
 KEYS = declared_in(GROUP)
-"""What a group may say. All have the meaning of the builder's attribute of that name."""
+"""The keys of a group. Each has the meaning of the builder's attribute of that name."""
 HUB_WORDS = {
     "src": '"sources": [...]',
     "include": '"include_dirs": [...]',

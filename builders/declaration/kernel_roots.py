@@ -160,7 +160,7 @@ def locate(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> tuple[
 
 
 def locate_pairs(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> list[tuple[str, str]]:
-    """Returns what `locate` returns, as plain (root, path): a look-up that remembers nothing imports no more."""
+    """Returns the result of `locate` as a plain (root, path): a look-up that remembers nothing imports no more."""
     roots = tuple(roots)
     located = []
     for name in names:

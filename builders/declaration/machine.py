@@ -1,4 +1,4 @@
-"""The machine that ops are loaded on: what it has is read here alone, as a value that records are judged by.
+"""The machine that ops are loaded on: its properties are read here alone, as a value that records are compared with.
 
 Nothing here imports torch.
 """
@@ -37,7 +37,7 @@ CPU_INFO, CPU_INFO_LENGTH = "/proc/cpuinfo", 16 << 10
 
 
 class Machine(NamedTuple):
-    """What decides whether a library can be loaded here. What is unknown is empty, and refuses no library."""
+    """The properties that decide whether a library can be loaded here. An unknown one is empty, and refuses none."""
 
     processor: str
     """The kind of processor, as `uname -m` prints it."""
@@ -86,7 +86,7 @@ def this_machine(device: str = "cpu") -> Machine:
 
 
 def native_processor(flags: Iterable[str]) -> str:
-    """Returns what identifies this machine's processor, if one of the flags is -march=native or its like; else empty.
+    """Returns an identifier of this machine's processor, if one of the flags is -march=native or its like; else empty.
 
     Two processors of one level may differ in features, and in what a compiler tunes for.
     """
@@ -171,7 +171,7 @@ def torch_version(folder: str) -> str:
 
 
 def torch_states(folder: str, name: str) -> str | None:
-    """Returns what torch's own version.py states as `name`, such as `cuda`; None if that is None or missing."""
+    """Returns the value of `name`, such as `cuda`, in torch's own version.py; None if that is None or missing."""
     with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
         for line in file:
             if line.startswith(name):

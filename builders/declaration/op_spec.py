@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .groups import SourceGroup
 
 OTHER_WORDS = "words of other tools"
-"""What knows the words of setuptools, torch and DeepSpeed, in the table of upper parts."""
+"""The part that knows the words of setuptools, torch and DeepSpeed, by its name in the table of upper parts."""
 DEEPSPEED_METHODS = frozenset({"sources", "include_paths", "cxx_args", "nvcc_args", "extra_ldflags", "libraries_args"})
 """Methods of DeepSpeed's builders, whose results are attributes of an op."""
 LONGEST_NAME = 200
@@ -75,7 +75,7 @@ class OpSpec(NamedTuple):
     requires_torch: str = ""
     """The versions of torch that the op works with, such as ">=2.11,<2.14"; empty for all."""
     tunable: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """What `opforge tune` may choose: names with the values that it tries."""
+    """The choices of `opforge tune`: names with the values that it tries."""
 
     @property
     def mode_flags(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What an op lets `opforge tune` choose: names, each with the values that are tried."""
+"""The tunable values of an op: names, each with the values that `opforge tune` tries."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What Python shows of ops and builders. No load imports it."""
+"""The text that Python shows for ops and builders. No load imports this module."""

@@ -1,4 +1,4 @@
-"""What Python shows of a loaded op and of a builder: a few lines, which never raise an error. And help() of an op."""
+"""The representation of a loaded op and of a builder: a few lines, which never raise an error. And help() of an op."""
 
 from __future__ import annotations
 

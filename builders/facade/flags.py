@@ -1,4 +1,4 @@
-"""What a compiler is given for a source that includes torch's C++ API, so that it meets the facade instead.
+"""Compiler flags that make a source which includes torch's C++ API use the facade instead.
 
 This is the one place: a builder's plan (declaration/abi.py), the front end and tests take it from here.
 """

@@ -1,4 +1,4 @@
-"""What a compiler's front end refuses in a source on the facade: each line, and not the first alone.
+"""The lines of a source on the facade that a compiler's front end rejects: all of them, not only the first.
 
 The scan of `obstacles.py` knows constructs by their text. What it does not know, the compiler does: a name or an
 overload that the facade lacks. Headers of torch that are not covered are empty here, so that the compiler goes on.
@@ -45,7 +45,7 @@ TIMEOUT = 600
 
 
 class Refusals(NamedTuple):
-    """What a compiler's front end says of sources."""
+    """The report of a compiler's front end on sources."""
 
     obstacles: list[Obstacle]
     """A line for each thing of torch's that the facade does not have."""

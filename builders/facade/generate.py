@@ -157,10 +157,11 @@ class Declaration:
     def makes_by_default_on_the_cpu(self) -> bool:
         """Whether no device is the CPU, and no layout a strided one: in a factory such as `empty`.
 
-        `empty_like` and its kind take theirs from a tensor, and the sparse ones have no default.
+        `empty_like` and its kind, and methods such as `new_empty`, take theirs from a tensor, and the sparse ones have
+        no default.
         """
         beside = any("Tensor" in entry.type and entry.type != "at::TensorOptions" for entry in self.parameters)
-        return not beside and not self.name.startswith("sparse_")
+        return self.kind == "function" and not beside and not self.name.startswith("sparse_")
 
     @property
     def refused(self) -> str | None:

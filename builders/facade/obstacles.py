@@ -68,7 +68,7 @@ OF_CUDA_NAMES = (
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|ATenCeilDiv|detail::CUDA_NUM_THREADS|detail::GET_BLOCKS|compat"
 )
-"""What of at::cuda and c10::cuda the facade has."""
+"""The names of at::cuda and c10::cuda that the facade has."""
 PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"
 NO_SCALAR = "torch's stable ABI passes no Scalar: use tensors, or another operator"
 RULES = (

@@ -1,4 +1,4 @@
-"""Reads the kernels of a cubin from what the assembler recorded in its ELF sections."""
+"""Reads the kernels of a cubin from the assembler's records in its ELF sections."""
 
 from __future__ import annotations
 

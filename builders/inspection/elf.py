@@ -1,4 +1,4 @@
-"""Reads what a built library exports, what it needs, the oldest system that can load it, and its functions' sizes."""
+"""Reads a built library's exports, its requirements, the oldest system that can load it, and its functions' sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows what is inside a built file: host code, device code by architecture and kernel, and what loading it needs.
+"""Examines a built file: host code, device code by architecture and kernel, and the requirements for loading it.
 
 `examine` reads the file itself. What it cannot read (compressed device code without NVIDIA's cuobjdump) is named in
 `notes`, never guessed. The file may be damaged, or made by somebody who wants to harm the reader: every part is read by

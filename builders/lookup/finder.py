@@ -1,4 +1,4 @@
-"""Looks for an op that is built already: in what is remembered, in layers by description, in the store by plan."""
+"""Looks for an op that is built already: in remembered look-ups, in layers by description, in the store by plan."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offered(spec: OpSpec, store: Store, exact: bool = False) -> Sought[str]:
 class Finder:
     """The steps of a look-up. Each returns an entry that fits, or None; `load_op.search` takes them in order.
 
-    What was seen and not taken is in `rejected`, also after an error.
+    Rejected entries are in `rejected`, also after an error.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Finder:
             return None
         if str(reason) not in _warned:
             _warned.add(str(reason))
-            text = "%s: no %s was found (%s): what was built before is used, with the same search variables and flags"
+            text = "%s: no %s was found (%s): an earlier build is used, with the same search variables and flags"
             log.warning(text, lookup.spec.name, reason.what, ", ".join(reason.searched))
         memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
         return memory.with_compiler(match, {}, snapshot).entry

@@ -38,7 +38,7 @@ LOOKUP_FIELDS = ("inputs", "shims")
 
 
 class Snapshot(NamedTuple):
-    """What a look-up depends on besides its name, as it was before the look-up."""
+    """The state that a look-up depends on besides its name, taken before the look-up."""
 
     at: int
     """When the snapshot was taken, in the disk's nanoseconds."""

@@ -1,4 +1,4 @@
-"""What a look-up asks after it has found nothing here: the protocol of a source, and the table of those that exist.
+"""The sources that a look-up asks if nothing is found on this machine: their protocol, and the table of them.
 
 A source brings an entry into the user's store, where the look-up then finds it by its description. Nothing here imports
 one: it is named by a string, and imported when a look-up has missed and a remote is configured.
@@ -33,7 +33,7 @@ BUILT_IN = (upper_parts.UPPER["fetched entries"],)
 
 
 class Request(NamedTuple):
-    """What a look-up has not found."""
+    """An entry that a look-up has not found."""
 
     op: str
     target: str
@@ -47,7 +47,7 @@ class Request(NamedTuple):
     is_exact: bool = False
     """Whether an entry for a lower CPU level is refused."""
     since: float = 0.0
-    """What a source had not before this time, in seconds since the epoch, it is asked for again."""
+    """Misses before this time, in seconds since the epoch, are asked again."""
 
     def fetched(self) -> Match | None:
         """Returns the entry that this node has fetched by now and that can be used; None if there is none."""
@@ -55,7 +55,7 @@ class Request(NamedTuple):
 
 
 class RemoteSource(Protocol):
-    """What a source can do. No method raises for what the source or the network does: it logs a warning."""
+    """The operations of a source. No method raises for a failure of the source or the network: it logs a warning."""
 
     def fetch(self, request: Request) -> Sought[bool]:
         """Brings an entry that fits into the store, as one that was fetched; returns whether there is a new one."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opforge")
 SOURCE = "fetched tuning results"
-"""What fetches results and verifies them again, in the table of upper parts."""
+"""The part that fetches results and verifies them again, by its name in the table of upper parts."""
 HINT = "The defaults are used. To time it again: opforge tune"
 ABSENT_SECONDS = 24 * 3600.0
 """How long the remotes are not asked again for a result that they had not."""
@@ -42,7 +42,7 @@ Place = tuple[str, Collection[int], int]
 
 
 class Wanted(NamedTuple):
-    """What a result must be for."""
+    """The subject that a result must be for."""
 
     op: str
     description: str
@@ -55,7 +55,7 @@ class Wanted(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What counts for an entry, and what that follows from."""
+    """The result that counts for an entry, and the state that this follows from."""
 
     found: StoredResult | None
     """The result that was found; it may have a problem."""
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
 _resolved: dict[tuple[str, ...], Outcome] = {}
 """Entry key and the folders that were searched -> the last outcome here, while its files are the same."""
 _refused: set[tuple[str, str]] = set()
-"""What was warned of: a path, and why it is not used. That it is refused is written there, so it is looked at again."""
+"""Warnings that were given: a path, and why it is not used. A refusal is written to that file, so it is read again."""
 
 
 def reset() -> None:

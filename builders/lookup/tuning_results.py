@@ -63,7 +63,7 @@ ROW = record(
         "others": items(record(TIMED), MAX_OTHERS),
     }
 )
-"""What was found at one dtype and size: the config to take, its time as a part of the default's with the interval of
+"""The result at one dtype and size: the config to take, its time as a part of the default's with the interval of
 95 %, why it is the default if it is, and the configs that were not taken."""
 FIELDS = {
     "format": version(formats.TUNED),

@@ -1,4 +1,4 @@
-"""What torch.compile's caches must know of the ops of a graph. Imported when torch computes the key of a graph.
+"""Tells torch.compile's caches about the ops of a graph. Imported when torch computes the key of a graph.
 
 Torch's keys contain the names of ops. A graph that was compiled for an earlier schema, from an earlier fake kernel or
 with an earlier backward has the same key, and gives wrong results. So all that Python registers for an op is described,
@@ -149,7 +149,7 @@ def _digest(function: Any) -> str:
 
 
 class _Registry:
-    """What Python has registered for ops, at one moment."""
+    """The registrations of ops by Python code, at one moment."""
 
     def __init__(self, fakes: Mapping[str, Callable[..., Any]]) -> None:
         import torch
@@ -323,4 +323,4 @@ CUSTOM = {
     "_torch_dispatch_fns": "rules",
     "_autocast_dtype": "autocast",
 }
-"""What a custom_op of torch.library has, by the attribute."""
+"""Attribute of a custom_op of torch.library -> the registration that it holds."""

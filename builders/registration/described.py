@@ -58,7 +58,7 @@ WRAPPED: Mapping[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
     functools._lru_cache_wrapper: ("__wrapped__",),
 }
-"""What wraps functions, with the attributes that say which."""
+"""Classes that wrap functions -> the attributes that hold the wrapped function."""
 NOT_DONE = frozenset(
     [
         "__doc__",
@@ -103,7 +103,7 @@ class Of(NamedTuple):
 
     value: Any
     name: str = ""
-    """What messages call its place."""
+    """The name of its place in messages."""
 
 
 Part = str | Of

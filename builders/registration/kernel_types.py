@@ -25,7 +25,7 @@ CPP = {
 ENUMS = ("ScalarType", "Layout", "MemoryFormat")
 """Types of schemas whose values torch also passes as the numbers of the enumerators."""
 PASSED = ("bool", *CPP, *ENUMS)
-"""What torch's stable ABI passes."""
+"""The types that torch's stable ABI passes."""
 KINDS = {
     "TensorType": "Tensor",
     "IntType": "int",

@@ -1,4 +1,4 @@
-"""What torch.compile reads of a program without a guard: code that it inlines, classes, and what modules name.
+"""The parts of a program that torch.compile reads without a guard: inlined code, classes, and modules' names.
 
 torch checks the type of a value and takes the methods and attributes of its class as they are. It inlines functions
 and does not look again. So both are stated here, to be compared in another process and before each call, with the
@@ -219,7 +219,7 @@ def _class_texts(kind: Any) -> list[str]:
     What the methods read is not in it: torch has guards for that where it inlines them.
     """
     if not isinstance(kind, type):
-        return ["it is no class"]
+        return ["it is not a class"]
     texts = list[str]()
     for base in _bases(kind):
         texts.append(f"{base.__module__}.{base.__qualname__}")
@@ -304,7 +304,7 @@ def _is_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
 
 
 class Pinned:
-    """What holds in this process. The objects are compared, and described again only where one is another."""
+    """The state of this process. Objects are compared, and described again only if one was replaced by another."""
 
     def __init__(self, facts: Collection[Sequence[str]]) -> None:
         """Takes facts that hold now."""

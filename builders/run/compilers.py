@@ -87,7 +87,7 @@ class _Run:
             return killed  # it ran alone
         jobs = max(1, min(at_once // 2, self._schedule().jobs))
         beside = "and other builds beside it" if self._server else f"with {at_once} at once"
-        text = "%s: a compiler was killed for lack of memory, %s. What is left is built again with %d at once"
+        text = "%s: a compiler was killed for lack of memory, %s. The other files are built again with %d at once"
         log.warning(text, self._job.plan.op, beside, jobs)
         outcome = self._ninja(Schedule(jobs), self._server.slots if self._server else 0, targets)
         return outcome if outcome.status else outcome._replace(output=_before_failures(killed.output) + outcome.output)

@@ -28,7 +28,7 @@ PATH_IN_FLAG = re.compile(r"(?:^|[=,@]|^-[A-Za-z]+)/")
 RESPONSE_FILE = re.compile(r"(?:^|,|=)@(/[^,]*)")
 """A file of arguments: @/x, -Wl,@/x or -Xcompiler=@/x."""
 NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
-"""What precedes a path that is no input: a definition, or a file that the compiler or the op itself writes."""
+"""Options whose path is not an input: a definition, or a file that the compiler or the op itself writes."""
 COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
 """The names that gcc and clang give to what they write for the assembler."""
 LIBRARY_VARIABLES = ("LIBRARY_PATH", "LPATH")
@@ -52,7 +52,7 @@ RUN_PATHS = ("-rpath", "--rpath", "-R")
 PARTS = ("-Wl,", "-Wp,", "-Wa,", "-Xcompiler=")
 """Beginnings of words that hold several arguments for another program."""
 PASSED_ON = frozenset({"-Xlinker", "-Xpreprocessor", "-Xassembler", "-Xclang", "-Xcompiler"})
-"""What comes before an argument for another program."""
+"""Options that pass the next argument to another program."""
 
 
 def reads_of_step(

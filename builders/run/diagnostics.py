@@ -1,4 +1,4 @@
-"""Turns the output of a failed build into an error that says what to do."""
+"""Turns the output of a failed build into an error with advice."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ UNKNOWN_MACRO = re.compile(
     r"expected constructor|expected unqualified-id|unknown type name|requires a type specifier|does not name a type|"
     r"forbids declaration|expected '[)]' before|STABLE_TORCH_LIBRARY|TORCH_BOX"
 )
-"""What g++ and clang report of a macro that is not defined."""
+"""Messages of g++ and clang about an undefined macro."""
 CARET_LINE = re.compile(r"^[ |]*\|?[ ]*[~^][ ~^]*$")
 """The line below the source in which g++ and clang mark the place of an error."""
 GUTTER = re.compile(r"^ *\d* \| ?")
-"""What g++ prints before a line of the source."""
+"""The prefix that g++ prints before a line of the source."""
 STANDARD = re.compile(r"^-std=(?:c|gnu)\+\+(\w\w)$")
 STANDARDS = {"98": 0, "03": 3, "0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23, "2c": 26}
 """The names of standards that are not their years."""
 OLDEST_STANDARD = 17
-"""What every torch needs that opforge builds for."""
+"""The C++ standard that every torch which opforge builds for needs."""
 REQUIRED_STANDARD = re.compile(r"#\s*error\b.*\bC\+\+(\d\d)\b")
-"""What torch's headers say to a compiler for an older standard."""
+"""The message of torch's headers to a compiler for an older standard."""
 TORCH_HEADER = re.compile(r"(?P<include>.*/)(?:torch|c10|ATen)/[\w/]+\.h(?:pp)?$")
 FACADE_HEADERS = os.path.join(kernel_roots.FACADE.path, kernel_roots.FACADE.include) + os.sep
 LED_FROM = re.compile(

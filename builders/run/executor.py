@@ -45,7 +45,7 @@ REAL_NAMES = ("-ffile-prefix-map=", "-fdebug-prefix-map=")
 
 
 class Run(NamedTuple):
-    """What a build that was accepted has read and written."""
+    """The reads and the result of an accepted build."""
 
     inputs: Inputs
     stamps: dict[tuple[str, str], Stamp]
@@ -53,7 +53,7 @@ class Run(NamedTuple):
     reused: list[str]
     """The titles of the steps whose objects came from the store."""
     output: str
-    """What the compilers printed, above all warnings."""
+    """Output of the compilers, above all warnings."""
 
 
 def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
@@ -239,7 +239,7 @@ def _reads(
 
 
 class _Taken(NamedTuple):
-    """What a run takes from the store. A header that is taken is added."""
+    """Objects and headers that a run takes from the store."""
 
     reused: dict[str, Inputs]
     """The inputs of each object, by its name."""

@@ -1,4 +1,4 @@
-"""A build plan and what is needed to run it."""
+"""A build plan with the settings of its run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Job(NamedTuple):
     reuse: bool = True
     on_progress: ninja.Progress | None = None
     needs: MemoryNeeds | None = None
-    """What the compilers need; None if that is not of interest."""
+    """Memory needs of the compilers; None if they are not of interest."""
     is_chosen: bool = False
     """Whether the user has chosen `jobs`: then so many compilers run, whatever they need."""
 

@@ -1,4 +1,4 @@
-"""What a record says of a library: its ABI, its target, what it exports and what it needs."""
+"""The library in an entry's record: its ABI, its target, its exports and its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that the compiler of each source needs: as it was measured, otherwise what is known of such sources.
+"""The memory that the compiler of each source needs: the measured one, otherwise an estimate for such sources.
 
 What was measured is kept by source, in a file for each op (`peaks` in the store), and the records of entries state it
 for the sources that need much. So a machine that rejects an entry, say because it is for another architecture, knows
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 class MemoryNeeds:
-    """What the compilers of one plan need."""
+    """The memory needs of the compilers of one plan."""
 
     def __init__(
         self, plan: BuildPlan, roots: Mapping[str, str], layout: Layout, learnt: Iterable[tuple[str, int]] = ()

@@ -98,7 +98,7 @@ class PlannedBuild:
         self._line, self._lock = BuildLine(spec.name, self._expected), layout.path("locks", plan.key)
         self._requested, self._built = time.time(), 0.0
         self._output = ""
-        """What the compilers have printed."""
+        """The output of the compilers."""
         self._read, self._state = FlatStamps(), ""
         """The files that the build has read, if it failed; and the key of the state of the sources."""
         self._building: Building | None = None

@@ -1,4 +1,4 @@
-"""Records what a run of builds does when, in the format of chrome://tracing and ui.perfetto.dev."""
+"""Records the steps of a run of builds with their times, for chrome://tracing and ui.perfetto.dev."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every device compiler shares: a C++ compiler beside it compiles the host's sources and links the library."""
+"""The base of every device compiler: a C++ compiler beside it compiles the host's sources and links the library."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ HOMES = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), "bin/nvcc")
 """The variables that name a toolkit's folder."""
 INFO_SHAPE = {**SHAPE, "release": str, "compiler": str, "known": list, "refuses_host": str}
 PROFILE_VARIABLES = ("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "NVVM_FLAGS", "OCG_FLAGS", "PTXAS_FLAGS")
-"""What nvcc.profile adds to: nvcc takes the user's values of these too."""
+"""Variables that nvcc.profile extends: nvcc uses the user's values of these too."""
 TOOL_VARIABLES = (
     *("EDG_BASE", "EDG_MODULES_PATH", "USR_INCLUDE"),
     *("NVVMCCWIZ", "NVVM_IR_VER_CHK", "NV_NVVM_VERSION", "CAN_FINALIZE_DEBUG"),
 )
-"""What cudafe++, cicc and ptxas ask for besides: folders of headers, and how they treat their input."""
+"""Further variables that cudafe++, cicc and ptxas read: folders of headers, and how they treat their input."""
 STUB_HEADERS = (
     "crt/host_runtime.h",
     "crt/func_macro.h",
@@ -48,7 +48,7 @@ STUB_HEADERS = (
     "fatbinary_section.h",
     "math_constants.h",
 )
-"""What the host's half of a source includes, after nvcc has made it: nvcc's own list leaves these out."""
+"""Headers that the host's half of a source includes after nvcc has generated it: nvcc's own list omits these."""
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """Prefixes of the flags that nvcc takes as a C++ compiler does. All others are for its host compiler."""
 NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
@@ -71,7 +71,7 @@ class Nvcc(DeviceToolchain):
     plan_env = (*passed_env, *HOMES, host_variable)
 
     need: cuda_toolkits.Need | None = None
-    """What the devices here need; None if the op is built for another machine's."""
+    """The requirements of the devices here; None if the op is built for another machine's."""
 
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DevicePart(NamedTuple):
-    """What a device adds to the plan of an op, besides the flags for the device's own sources."""
+    """The additions of a device to the plan of an op, besides the flags for the device's own sources."""
 
     defines: tuple[tuple[str, str], ...] = ()
     system_include: tuple[RootedPath, ...] = ()
@@ -26,7 +26,7 @@ class DevicePart(NamedTuple):
     """Sonames of torch's libraries for the device."""
     link_flags: tuple[str, ...] = ()
     requires: tuple[tuple[str, str], ...] = ()
-    """What the binary needs on the machine that loads it, by name."""
+    """Requirements of the binary on the machine that loads it, by name."""
 
 
 class Toolchain(ABC):

@@ -20,7 +20,7 @@ FUNCTIONS = ("forward", "backward_queries", "backward_keys", "backward_bias")
 
 
 class Tile(NamedTuple):
-    """What one program works on: so many queries or keys of its own, and so many of the others at a time."""
+    """The block of one program: how many queries or keys it owns, and how many of the others it reads at a time."""
 
     own: int
     others: int

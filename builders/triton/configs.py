@@ -1,4 +1,4 @@
-"""What `opforge tune` tries beside the defaults of opforge's own Triton kernels.
+"""Configs that `opforge tune` tries beside the defaults of opforge's own Triton kernels.
 
 Each config is a kernel more to compile, so a library has them only where its op is tuned, or a tuning result takes one.
 None may change a result. No config has been timed on a GPU yet: they are the sizes next to what was chosen by reading

@@ -32,10 +32,10 @@ class TritonOpBuilder(OpBuilder):
 
     The library holds the code of every kernel for every architecture of the target, and opforge's launcher: neither
     Triton nor a compiler is needed where it is loaded. With OPFORGE_TRITON_JIT=1 or TRITON_INTERPRET=1 nothing is
-    built: the same functions launch through Triton itself, which compiles, or interprets, what it meets.
+    built: the same functions launch through Triton itself, which compiles or interprets the kernels.
 
-    Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or for which
-    nothing was built, raises KernelLaunchError.
+    Kernels are brought onto a device when they are first launched there: a launch that the driver refuses, or whose
+    kernel was not built, raises KernelLaunchError.
     """
 
     abi: ClassVar[str] = abi.PLAIN
@@ -86,7 +86,7 @@ class TritonOpBuilder(OpBuilder):
         if any(kernel.configs for kernel in self.kernels):
             from . import tuned  # for ops alone that have something to tune
 
-            chosen = tuned.chosen(self, library.__entry__)
+            chosen = tuned.chosen(self, library.__entry__, kernels)
             if chosen and not self.compiles_configs:
                 if (op := tuned.load_with_configs(self)) is not None:
                     return op

@@ -35,7 +35,7 @@ class Kernel(NamedTuple):
     warps: int = 4
     stages: int = 1
     configs: collections.abc.Sequence[collections.abc.Mapping[str, int]] = ()
-    """What `opforge tune` tries besides: other values of `constants`, `warps` and `stages`. Each is compiled too. A
+    """Configs that `opforge tune` tries: other values of `constants`, `warps` and `stages`. Each is compiled too. A
     launch whose grid depends on them passes a function from the constants to the grid."""
 
     def text(self) -> str:

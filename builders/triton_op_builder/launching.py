@@ -31,7 +31,7 @@ Choice = tuple[int, int, str]
 
 
 class Kernels(Protocol):
-    """What launches an op's kernels: its own library, or Triton."""
+    """The launcher of an op's kernels: its own library, or Triton."""
 
     op: str
 
@@ -83,7 +83,7 @@ class TritonOp:
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        """What help() shows: the functions with their signatures."""
+        """The text of help(): the functions with their signatures."""
         from opforge.builders.display import representation
 
         return representation.python_op_help(self, self._functions, self._attributes["origin"])

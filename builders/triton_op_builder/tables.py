@@ -30,7 +30,7 @@ def configs_of(paths: Iterable[str], names: Mapping[str, str] | None = None) -> 
             `num_warps` and `num_stages` become `warps` and `stages`.
 
     Raises:
-        TuningError: A file cannot be read, or is no such table.
+        TuningError: A file cannot be read, or is not such a table.
     """
     renamed = {**OURS, **(names or {})}
     found: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}

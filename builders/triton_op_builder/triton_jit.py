@@ -1,4 +1,4 @@
-"""Launches kernels through Triton itself, which compiles what it meets, or interprets it: for writing kernels."""
+"""Launches kernels through Triton itself, which compiles or interprets them: for writing kernels."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup.tuned import Wanted
+from opforge.builders.toolchains.triton import compiled_archs
 from opforge.errors import OpforgeError
 
 from .kernel import Kernel
-from .launching import Choice, TritonOp
+from .launching import Choice, PrebuiltKernels, TritonOp
 
 if TYPE_CHECKING:
     from opforge.fast_path.library import Entry
@@ -23,7 +24,7 @@ log = logging.getLogger("opforge")
 
 
 def wanted(builder: Any, entry: Entry) -> Wanted:
-    """Returns what a result for a builder's op must be for. It is the same with the kernels of configs and without."""
+    """Returns the subject that a result for a builder's op must have: equal with the kernels of configs and without."""
     found = tuned.wanted_of_device(builder.spec(), entry)
     if builder.compiles_configs == type(builder).compiles_configs:
         return found
@@ -32,8 +33,11 @@ def wanted(builder: Any, entry: Entry) -> Wanted:
     return found._replace(description=description_key(usual.spec()))
 
 
-def chosen(builder: Any, entry: Entry) -> dict[str, list[Choice]]:
-    """Returns what was found for an entry on this device, by kernel. Warns of a result that is not used."""
+def chosen(builder: Any, entry: Entry, kernels: PrebuiltKernels) -> dict[str, list[Choice]]:
+    """Returns the tuning results for an entry on this device, by kernel. Warns of a result that is not used.
+
+    `kernels` are those of the entry's library. If it should hold the configs, one that takes another is not used.
+    """
     what = wanted(builder, entry)
     outcome = tuned.look(what, tuned.searched(builder.spec().package), asks=True)
     if outcome.found is None:
@@ -41,9 +45,25 @@ def chosen(builder: Any, entry: Entry) -> dict[str, list[Choice]]:
     made, problem = dict[str, list[Choice]](), outcome.found.problem
     if not problem:
         made, problem = choices(outcome.found.value["rows"], builder.kernels)
+    if made and builder.compiles_configs:
+        problem = absent(made, kernels.images(), what.target)
     if problem:
         tuned.warn(what.op, outcome.found.path, problem)
-    return made
+    return {} if problem else made
+
+
+def absent(made: Mapping[str, Sequence[Choice]], images: Iterable[Mapping[str, Any]], target: str) -> str:
+    """Returns which chosen kernel a library lacks for a device; empty if it has all. Its launches would fail.
+
+    A config that this compiler cannot compile is left out, for an architecture or for all.
+    """
+    device, _, arch = target.partition(":")
+    names = compiled_archs([arch]) if device == "cuda" else (arch,)
+    every = {(image["kernel"], image["arch"]) for image in images}
+    exact = {kernel for kernel, of in every if of in names}
+    held = exact or {kernel for kernel, _of in every}
+    missing = sorted({name for rows in made.values() for _low, _high, name in rows} - held)
+    return f"it takes the kernel {missing[0]!r}, which could not be compiled for {arch}" if missing else ""
 
 
 def with_configs(builder: Any) -> Any:

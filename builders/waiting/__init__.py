@@ -1,1 +1,1 @@
-"""What a program notices of a build that it waits for."""
+"""The output of a build that a program waits for."""

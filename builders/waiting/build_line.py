@@ -1,4 +1,4 @@
-"""What is shown of a build that takes long: a line that is replaced, or a few lines where none can be replaced."""
+"""The progress of a long build: a line that is replaced, or a few lines if the stream cannot replace a line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Place(Protocol):
 
 
 class BuildLine:
-    """What standard error shows of a build that takes long.
+    """The progress of a long build on standard error.
 
     On a terminal it is one line, which is replaced as the build goes on and removed at its end. In a notebook it is one
     output, which is replaced and emptied. Elsewhere, as in a pipe, it is a line after ten seconds, one each minute and

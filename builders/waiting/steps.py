@@ -1,4 +1,4 @@
-"""What `load(verbose=True)` prints of a build: why it begins, and each step as it ends."""
+"""The output of `load(verbose=True)`: why a build begins, and each step as it ends."""
 
 from __future__ import annotations
 

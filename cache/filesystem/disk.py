@@ -18,7 +18,7 @@ CHUNK = 64 << 10
 
 
 class Stamp(NamedTuple):
-    """What `stat` reports of a file. Equal stamps mean equal content, unless it is racy: see `FlatStamps.is_racy`."""
+    """The `stat` of a file. Equal stamps mean equal content, unless the stamp is racy: see `FlatStamps.is_racy`."""
 
     size: int
     mtime_ns: int

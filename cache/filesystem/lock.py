@@ -1,4 +1,4 @@
-"""One builder of a plan at a time. A lock only saves work: what is published is complete with or without it."""
+"""One builder of a plan at a time. A lock only saves work: published entries are complete with or without it."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from opforge.foundation.memory import UNREADABLE
 from opforge.foundation.memory_writer import COUNTS, MAX_COUNTS_BYTES
 
 NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "building", "waiting")
-"""What is counted: look-ups that found an entry in the store, or in a layer or a remote; those that found none; what
-followed; then seconds: what the hits saved, and what builds and waits took."""
+"""Names of the counts: look-ups that found an entry in the store, or in a layer or a remote; look-ups that found none;
+their outcomes; then seconds: saved by hits, spent in builds, spent waiting."""
 SUMS = f"{COUNTS}.json"
 DAYS = 30
 """How many days have sums of their own."""
@@ -37,7 +37,7 @@ Amounts = dict[str, float]
 
 
 class Period(NamedTuple):
-    """What was counted in a period."""
+    """The counts of a period."""
 
     since: float
     """When it began, in seconds since the epoch; 0 if that is not known."""
@@ -69,7 +69,7 @@ class Period(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What was counted of one store."""
+    """The counts of one store."""
 
     today: Period
     days: Period

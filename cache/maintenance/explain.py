@@ -1,4 +1,4 @@
-"""Why a look-up missed: what differs between an op as it is now and the nearest entry that is stored."""
+"""Why a look-up missed: the differences between an op as it is now and the nearest stored entry."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def file_differences(inputs: Any, root_paths: Mapping[str, str], disk: Disk) -> 
     Hashes every file. `inputs` is the field of the record or of build.json.
     """
     if schema.problem(inputs, INPUTS):
-        return [ChangedFile("", "its record does not say what it was built from")]
+        return [ChangedFile("", "its record does not list its inputs")]
     recorded = Inputs.from_json(inputs)
     changed = []
     for dependency in recorded.files:

@@ -1,4 +1,4 @@
-"""What nothing in a store needs any more: of dead builders, too old, without use, or never finished."""
+"""Finds files in a store that nothing needs any more: of dead builders, too old, unused, or never finished."""
 
 from __future__ import annotations
 

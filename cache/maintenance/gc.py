@@ -1,4 +1,4 @@
-"""Keeps a store bounded: evicts the least recently used entries, removes what dead processes and failed builds left.
+"""Keeps a store bounded: evicts the least recently used entries, and removes files of dead processes and failed builds.
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the
@@ -34,7 +34,7 @@ UNNAMED_SECONDS = 3600.0
 """How long an entry stays that no pointer names: it is published before it is named."""
 OVER_LIMIT = "the least recently used, and the store is larger than the limit"
 KINDS = {"": "temporary file", **{name: area.noun for name, area in AREAS.items() if area.noun}}
-"""What the contents of each area are called."""
+"""Names of the contents of each area."""
 POINTERS = frozenset(KINDS[area] for area in pointers.AREAS)
 
 

@@ -1,4 +1,4 @@
-"""What a store holds. Other processes may add and remove entries meanwhile: one that is gone is left out."""
+"""Lists the contents of a store. Other processes may add and remove entries meanwhile: a removed one is left out."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MAX_STALE_LINES = 1000
 
 
 class Summary(NamedTuple):
-    """What a listing shows of an entry. `seconds` is how long the build took."""
+    """The row of an entry in a listing. `seconds` is how long the build took."""
 
     op: str
     abi: str

@@ -1,1 +1,1 @@
-"""What the store writes down, one file for each format."""
+"""The records of the store, one file for each format."""

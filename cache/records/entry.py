@@ -43,7 +43,7 @@ class Stamped(NamedTuple):
 
     @property
     def watched(self) -> FlatStamps:
-        """What a process that has loaded the entry compares again: all but what belongs to installed packages.
+        """The inputs that a process which has loaded the entry compares again: all but those of installed packages.
 
         What the system's packages add to its folders changes the stamp of their database too, which is in `others`.
         """

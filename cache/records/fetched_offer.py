@@ -1,4 +1,4 @@
-"""What is kept of an offer beside an entry that came from elsewhere: it says whether the entry may still be loaded.
+"""The record of a fetched entry's offer, stored beside the entry: it decides whether the entry may still be loaded.
 
     v2/fetched/DESCRIPTION/ENTRY     JSON; its time is that of the last use
 
@@ -36,7 +36,7 @@ class FetchedOffer(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """What the entry has as its origin."""
+        """The origin of the entry."""
         return self.remote if self.signer else self.remote + UNSIGNED
 
     @property

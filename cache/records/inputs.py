@@ -1,4 +1,4 @@
-"""What a build read, and what it looked for and did not find: these facts decide whether its entry is still valid."""
+"""The inputs of a build: files that it read, and paths that it did not find. They decide whether its entry is valid."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Dependency(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a source asked the preprocessor without reading a file, and what the answer was."""
+    """Questions of a source to the preprocessor that read no file, with their answers."""
 
     question: str
     """`include NAME` for __has_include and __has_embed; `variable NAME` for an environment variable; DAY and PLACED."""

@@ -1,4 +1,4 @@
-"""What is kept for a reason: a root is a named list of entries, which no limit evicts.
+"""Entries that are kept for a reason: a root is a named list of entries, which no limit evicts.
 
     v2/pins/NAME    JSON: {"entries": [entry, ...], "owner": path}
 

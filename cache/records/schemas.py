@@ -1,4 +1,4 @@
-"""The schemas of what lies in an entry and beside it: `record.json`, `build.json`, and the offer of a fetched one."""
+"""The schemas of an entry's files: `record.json`, `build.json`, and the offer beside a fetched entry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INPUTS = record(
         "answers": items(row(TEXT, PATHS)),
     }
 )
-"""What a build read, and what it looked for: `Inputs.to_json`."""
+"""The inputs of a build: `Inputs.to_json`."""
 RECORD_FIELDS: dict[str, Schema] = {
     "format": version(formats.RECORD),
     "op": text(r"[^\W\d]\w*", "a name"),
@@ -70,8 +70,8 @@ RECORD_FIELDS: dict[str, Schema] = {
 }
 FOUND_BY_VARIABLES = record({"variables": NAMED, "inputs": INPUTS})
 RECORD = record(RECORD_FIELDS, optional={"peaks": PEAKS, BY_VARIABLES: FOUND_BY_VARIABLES})
-"""What a library is and needs. Every field is always there, but `peaks`: the sources whose compilers need much; and
-`by_variables`: what CPATH or another variable led to."""
+"""The properties and requirements of a library. All fields are required but `peaks`, the sources whose compilers need
+much memory, and `by_variables`, the libraries that were found by CPATH or another variable."""
 BUILD = record({"inputs": INPUTS}, is_open=True)
 """How an entry was built. The other fields are shown, and decide nothing."""
 STAMP = items(whole(-(1 << 63), (1 << 63) - 1), 16)
@@ -85,9 +85,9 @@ FETCHED = record(
         "trust": STAMP,
     }
 )
-"""What is kept of the offer of an entry that came from elsewhere."""
+"""The record of a fetched entry's offer."""
 OBJECT_FILE = record({"key": KEY, "inputs": INPUTS})
-"""What an object file was compiled from."""
+"""The inputs of an object file."""
 FAILURE = record(
     {
         "kind": TEXT,

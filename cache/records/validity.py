@@ -29,7 +29,7 @@ for operators whose names are put together, and of precompiled headers, of which
 values are the answer, and but for the day the file or folder."""
 PLACED = {MODIFIED: "has a new time, and has __TIMESTAMP__", NAMES: "has other names, and a build may read any of them"}
 PRECOMPILED = (".gch", ".pch")
-"""What compilers add to a header's name: they take such a file, or one in such a folder, in place of the header."""
+"""Suffixes of a header's name: compilers take such a file, or one in such a folder, in place of the header."""
 Folder = TypeVar("Folder", bound=Sequence[str])
 """A folder below a root, as (root, path)."""
 MOST_FOLDERS = 500

@@ -1,4 +1,4 @@
-"""What the documentation site adds to Sphinx and MyST. `docs/conf.py` names it as an extension."""
+"""The documentation site's extension of Sphinx and MyST. `docs/conf.py` lists it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _toctree(links: list[str], options: list[str]) -> str:
 
 
 FIRST = ("load", "load_inline", "OpBuilder", "get_accelerator", "get_kernel")
-"""What most users of `opforge` look for: these names come before the others, which are in the order of the alphabet."""
+"""The names that most users of `opforge` look for: they come first, and the others in the order of the alphabet."""
 
 
 def module(name: str) -> str:

@@ -15,7 +15,7 @@ SLICE = 0.2  # seconds of one wait in the op: between two, Python handles signal
 
 
 class Requests(Protocol):
-    """What a request was made in: a queue."""
+    """The queue that a request was submitted to."""
 
     op: Any
 
@@ -51,7 +51,7 @@ class Transfer:
         self._queue.cancel(self._request)
 
     def error(self) -> BaseException | None:
-        """Returns what went wrong with a finished request."""
+        """Returns the error of a finished request."""
         offset, file_bytes = ctypes.c_int64(), ctypes.c_int64()
         number = self._queue.op.aio_outcome(self._request, ctypes.byref(offset), ctypes.byref(file_bytes))
         if not number:
@@ -84,9 +84,9 @@ class Transfer:
 
 
 class Future:
-    """What `read` and `write` return: wait for it with `result()`, or `await` it.
+    """The pending result of `read` or `write`: wait for it with `result()`, or `await` it.
 
-    It stays valid if nobody waits: the tensors are kept until they are no longer in use.
+    A future stays valid if no code waits for it: the tensors are kept until they are no longer in use.
     """
 
     def __init__(self, transfers: Sequence[Transfer], value: Any) -> None:
@@ -110,7 +110,7 @@ class Future:
         return self._value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits, and returns what `result` would raise. Raises TimeoutError."""
+        """Waits, and returns the exception of `result`. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for transfer in self._transfers:
             if not transfer.wait(deadline):
@@ -119,9 +119,9 @@ class Future:
         return next((error for error in errors if isinstance(error, OSError)), errors[0] if errors else None)
 
     def cancel(self) -> bool:
-        """Drops what is not under way. Returns whether it had not finished.
+        """Drops the requests that have not begun. Returns whether the future had not finished.
 
-        What is under way ends first, and `done()` is false until then. A cancelled read leaves the tensor's contents
+        Requests under way end first, and `done()` is false until then. A cancelled read leaves the tensor's contents
         undefined, and a cancelled write the file's.
         """
         pending = not self.done()

@@ -97,23 +97,23 @@ class AioHandle:
         return self._parallel(True, buffer, filename, validate, *_async_and_offset("pwrite", *args, **others))
 
     def sync_pread(self, buffer: Tensor, filename: File, file_offset: int = 0) -> int:
-        """Reads the buffer, and waits for it and for what is pending. Returns what `wait` returns. Raises OSError."""
+        """Reads the buffer, and waits for all pending requests. Returns the result of `wait`. Raises OSError."""
         return self._parallel(False, buffer, filename, False, False, file_offset)
 
     def sync_pwrite(self, buffer: Tensor, filename: File, file_offset: int = 0) -> int:
-        """Writes the buffer, and waits for it and for what is pending. Returns what `wait` returns. Raises OSError."""
+        """Writes the buffer, and waits for all pending requests. Returns the result of `wait`. Raises OSError."""
         return self._parallel(True, buffer, filename, False, False, file_offset)
 
     def async_pread(
         self, buffer: Tensor, filename: File | None = None, file_offset: int = 0, *, fd: int | None = None
     ) -> int:
-        """Starts to read the buffer. Returns 0; `wait` raises what goes wrong."""
+        """Starts to read the buffer. Returns 0; `wait` raises errors."""
         return self._parallel(False, buffer, _file("async_pread", filename, fd), False, True, file_offset)
 
     def async_pwrite(
         self, buffer: Tensor, filename: File | None = None, file_offset: int = 0, *, fd: int | None = None
     ) -> int:
-        """Starts to write the buffer, which must not change until `wait`. Returns 0; `wait` raises what goes wrong."""
+        """Starts to write the buffer, which must not change until `wait`. Returns 0; `wait` raises errors."""
         return self._parallel(True, buffer, _file("async_pwrite", filename, fd), False, True, file_offset)
 
     def wait(self) -> int:

@@ -100,7 +100,7 @@ class Queue:
             be resized, as after `Tensor.numpy()`.
 
         Raises:
-            TypeError, ValueError: An argument is not what is described above.
+            TypeError, ValueError: An argument does not fit the description above.
             RuntimeError: The queue is closed, or was created before a fork.
         """
         return self._request(False, path, tensor, offset)
@@ -108,9 +108,9 @@ class Queue:
     def write(self, path: Any, tensor: Any, offset: Any = 0) -> Future:
         """Writes a tensor's bytes to a file, beginning at `offset`; creates it if it is missing. Returns a future.
 
-        See `read` for the arguments. The tensor must not be changed until the future is done. What is written is the
-        system's: use os.fsync for what must outlive a power failure. A write that fails may leave a file of the full
-        length.
+        See `read` for the arguments. The tensor must not be changed until the future is done. The system may still hold
+        the data in a cache: use os.fsync for data that must outlive a power failure. A write that fails may leave a
+        file of the full length.
         """
         return self._request(True, path, tensor, offset)
 
@@ -132,8 +132,8 @@ class Queue:
         """Returns how many bytes of memory are registered, and why the kernel last refused to, "" if it did not.
 
         Memory of `new_cpu_locked_tensor` is registered with io_uring once as many bytes as it has were read or written,
-        until its last view is gone: the kernel then pins it once, and not for each block. What is refused is moved
-        nevertheless.
+        until its last view is gone: the kernel then pins it once, and not for each block. Reads and writes of
+        refused memory work nevertheless.
         """
         self._check_process()
         error = ctypes.c_int()

@@ -1,4 +1,4 @@
-"""What a request needs of its tensor: its checks, the offsets of its rows, and a storage that stays."""
+"""The tensor of a request: its checks, the offsets of its rows, and the storage that is kept alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each op does, promises and is timed with: its cases, from which the bench, the tuning, the check and tests work.
+"""The cases of each op: its functions, promises and timed sizes. The bench, the tuning, the check and tests use them.
 
 `CASES` has a line for each op of ours. Other packages name theirs in their builders (`OpBuilder.cases`), and those of a
 kernel package by an entry point in the group GROUP, whose name is ORG/NAME. docs/cases.md describes how to add one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .form import ORDINARY, OURS, Call, Case, MissingError, Place, Prepared, Promise, Seconds
+from .case import ORDINARY, OURS, Call, Case, MissingError, Place, Prepared, Promise, Seconds
 
 __all__ = [
     "CASES",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Place, Prepared, Seconds
+from opforge.ops.cases.case import OURS, Call, Case, MissingError, Place, Prepared, Seconds
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
 from opforge.ops.cases.traffic import attention as attention_amount
 
@@ -58,7 +58,7 @@ def _attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tensor, *re
 
 
 class Attended(NamedTuple):
-    """What a contender of Evoformer's attention gets."""
+    """The inputs of a contender of Evoformer's attention."""
 
     tensors: Tensors
     biases: tuple[Tensor, ...]
@@ -187,7 +187,7 @@ def _sparse_attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tens
 
 
 class Sparse(NamedTuple):
-    """What a contender of block-sparse attention gets: queries, keys, values [1, heads, length, size], the layout."""
+    """Inputs of a contender of block-sparse attention: queries, keys, values [1, heads, length, size], the layout."""
 
     tensors: Tensors
     block: int

@@ -1,10 +1,10 @@
-"""Cases of the views of bytes: what a view costs."""
+"""Cases of the views of bytes: the cost of a view."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import TIME, Call, Case, Place, Prepared
+from opforge.ops.cases.case import TIME, Call, Case, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, TORCH, compiled
 from opforge.ops.cases.traffic import TRAFFIC
@@ -194,7 +194,7 @@ def _timed(
 
 
 def _odd(function: str, rivals: dict[str, Any], goals: dict[str, float]) -> dict[str, Any]:
-    """Returns what is timed of rows that are no whole lines of the caches."""
+    """Returns the timed calls for rows that are not whole cache lines."""
     return _timed(function, ODD, ROWS[1:], rivals, quick=(), goals=goals)
 
 

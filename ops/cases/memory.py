@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .form import Call, Prepared
+from .case import Call, Prepared
 
 COPY = "copy"
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import LARGE, ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import LARGE, ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
@@ -31,7 +31,7 @@ FUSED, FOREACH, OPERATORS = "torch fused", "torch foreach", "torch operators"
 
 
 class Rule(NamedTuple):
-    """What differs between the optimizers."""
+    """The differences between the optimizers."""
 
     ours: str
     """The class in opforge.ops."""

@@ -1,11 +1,11 @@
-"""Cases of locked memory: what it costs to allocate and free."""
+"""Cases of locked memory: the cost of allocating and freeing it."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-from opforge.ops.cases.form import Call, Case, MissingError, Place, Prepared
+from opforge.ops.cases.case import Call, Case, MissingError, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH, deepspeed
 
 FILL = "fill"

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .form import Call, MissingError, Place, Seconds
+from .case import Call, MissingError, Place, Seconds
 
 SAMPLE = 0.02
 """Seconds that one sample takes at least. The ranks do not begin at the same moment, but within some 50 us."""
@@ -28,7 +28,7 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class Rank:
-    """What a rank knows about its contender."""
+    """A rank's view of its contender."""
 
     rank: int
     ranks: int

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, compiled
 

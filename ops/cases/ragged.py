@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.ops.cases.form import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.pinned import locked
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
@@ -55,13 +55,13 @@ def _batch(place: Place) -> Batch:
 
 
 def _described(tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what describes a batch, as most functions take it. It has the addresses of the pages alone."""
+    """Returns the description of a batch, as most functions take it. It has the addresses of the pages alone."""
     import torch
 
-    sequences = len(pages)
-    head = torch.tensor([tokens, sequences], dtype=torch.int32)
-    owners = torch.arange(sequences, dtype=torch.int32).repeat_interleave(tokens // sequences)
-    return head, states, owners, torch.tensor([row.data_ptr() for row in pages])
+    sequences, device = len(pages), pages.device
+    head = torch.tensor([tokens, sequences], dtype=torch.int32, device=device)
+    owners = torch.arange(sequences, dtype=torch.int32, device=device).repeat_interleave(tokens // sequences)
+    return head, states, owners, torch.tensor([row.data_ptr() for row in pages], device=device)
 
 
 def _slots(cache: Tensor, tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,7 +93,7 @@ def _attention(loaded: Any, out: Tensor, q: Tensor, cache: Tensor, pages: Tensor
     import torch
 
     head, _states, _owners, pointers = _described(len(q), pages, states)
-    atoms = torch.zeros(len(q), 8, dtype=torch.int32)
+    atoms = torch.zeros(len(q), 8, dtype=torch.int32, device=q.device)
     count = loaded.build_atoms(atoms, head, states, pointers, 128, cache.shape[1])
     keys, values, scale = cache[:, :, 0], cache[:, :, 1], cache.shape[-1] ** -0.5
 
@@ -242,13 +242,14 @@ def _to_embed(place: Place) -> tuple[Any, ...]:
     owners = torch.arange(sequences, dtype=torch.int32).repeat_interleave(3)
     head, none = torch.tensor([tokens, sequences], dtype=torch.int32), torch.zeros(sequences, dtype=torch.int64)
     table, places = place.draw(WORDS, width), place.draw(7, width, seed=2)
-    return torch.zeros(tokens, width, dtype=table.dtype), ids, table, places, -2, head, states, owners, none
+    batch = [tensor.to(place.device) for tensor in (head, states, owners, none)]
+    return table.new_zeros(tokens, width), ids.to(place.device), table, places, -2, *batch
 
 
 def _embedded(_out: Tensor, ids: Tensor, table: Tensor, places: Tensor, shift: int, *batch: Any) -> Tensor:
     import torch
 
-    positions = (batch[1][:, 2:3].long() + torch.arange(3)).flatten() + shift
+    positions = (batch[1][:, 2:3].long() + torch.arange(3, device=ids.device)).flatten() + shift
     return table[ids.long()] + places[positions.clamp(0, len(places) - 1)]
 
 
@@ -259,8 +260,8 @@ def _to_take_last(place: Place) -> tuple[Any, ...]:
     lengths = [1 + i % 3 for i in range(sequences)]
     rows = [[sum(lengths[:i]), length, i, 0] for i, length in enumerate(lengths)]
     values, head = place.draw(sum(lengths), width), torch.tensor([sum(lengths), sequences], dtype=torch.int32)
-    out = torch.zeros(sequences, width, dtype=values.dtype)
-    return out, values, head, torch.tensor(rows, dtype=torch.int32).view(sequences, 4)
+    states = torch.tensor(rows, dtype=torch.int32).view(sequences, 4)
+    return values.new_zeros(sequences, width), values, head.to(place.device), states.to(place.device)
 
 
 def _last(_out: Tensor, values: Tensor, _head: Tensor, states: Tensor) -> Tensor:
@@ -272,9 +273,10 @@ def _to_choose(place: Place) -> tuple[Any, ...]:
     import torch
 
     tokens, experts, top = place.shape
-    outs = (torch.zeros(tokens, top, dtype=dtype) for dtype in (torch.float32, torch.int32, torch.int32))
-    head = torch.tensor([tokens, 1], dtype=torch.int32)
-    return torch.arange(experts, dtype=torch.int32), *outs, place.draw(tokens, experts), head
+    logits = place.draw(tokens, experts)
+    outs = (logits.new_zeros(tokens, top, dtype=dtype) for dtype in (torch.float32, torch.int32, torch.int32))
+    counts, head = torch.arange(experts, dtype=torch.int32), torch.tensor([tokens, 1], dtype=torch.int32)
+    return counts.to(place.device), *outs, logits, head.to(place.device)
 
 
 def _chosen(counts: Tensor, _scores: Tensor, _chosen: Tensor, _offsets: Tensor, logits: Tensor, _head: Tensor) -> Any:
@@ -310,9 +312,9 @@ def _to_spread(place: Place) -> tuple[Any, ...]:
     taken = torch.nn.functional.one_hot(chosen.flatten(), EXPERTS)
     offsets = (taken.cumsum(0) - taken).gather(1, chosen.flatten()[:, None]).view(tokens, TOP)
     rows = place.draw(tokens, width)
-    memory = rows.new_zeros(tokens * TOP, width), torch.zeros(EXPERTS, dtype=torch.int64)
-    slots = torch.zeros(tokens, TOP, dtype=torch.int32)
-    return *memory, slots, rows, *(tensor.to(torch.int32) for tensor in (taken.sum(0), chosen, offsets))
+    memory = rows.new_zeros(tokens * TOP, width), rows.new_zeros(EXPERTS, dtype=torch.int64)
+    slots = rows.new_zeros(tokens, TOP, dtype=torch.int32)
+    return *memory, slots, rows, *(tensor.to(place.device, torch.int32) for tensor in (taken.sum(0), chosen, offsets))
 
 
 def _spread(out: Tensor, _sums: Tensor, _slots: Tensor, rows: Tensor, counts: Tensor, *places: Tensor) -> Any:
@@ -405,7 +407,7 @@ COPIED: dict[str, Any] = {
     "strided": False,
     "promises": (*ORDINARY, Promise.ZEROS, Promise.PAYLOADS),
 }
-"""What copies elements."""
+"""Fields of the cases whose functions copy elements."""
 ATTENTION: dict[str, Any] = {
     "function": _attend,
     "reference": _attended,
@@ -543,16 +545,17 @@ RAGGED_OPS = (
 BARE = "torch view, unchecked"
 
 
-def _buffer(_place: Place) -> Tensor:
+def _buffer(place: Place) -> Tensor:
     import torch
 
-    return torch.zeros(4096, dtype=torch.uint8)
+    return torch.zeros(4096, dtype=torch.uint8, device=place.device)
 
 
 def _views(inputs: Prepared) -> Call:
     import torch
 
-    view, like, buffer = inputs.loaded.allocate_view_on, torch.empty(16, 16, dtype=torch.int32), inputs.arguments
+    view, buffer = inputs.loaded.allocate_view_on, inputs.arguments
+    like = torch.empty(16, 16, dtype=torch.int32, device=buffer.device)
     return lambda: [view(like, buffer, 64) for _ in range(inputs.place.size)]
 
 

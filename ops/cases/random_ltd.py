@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import ORDINARY, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import ORDINARY, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
 from opforge.ops.cases.traffic import TRAFFIC

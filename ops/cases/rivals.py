@@ -1,4 +1,4 @@
-"""DeepSpeed as a contender, where it is installed, and what torch.compile makes of torch's operators."""
+"""Contenders: DeepSpeed, if it is installed, and torch's operators compiled by torch.compile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from opforge.foundation import settings
 
-from .form import MissingError, Place
+from .case import MissingError, Place
 
 DEEPSPEED, TORCH, COMPILED = "DeepSpeed", "torch", "torch.compile"
 PATIENCE = 600.0
@@ -42,7 +42,7 @@ def deepspeed(place: Place, module: str, builder: str) -> Any:
 
 
 def compiled(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what torch.compile makes of a function, for the shapes of this case alone.
+    """Returns a function compiled by torch.compile, for the shapes of this case alone.
 
     Raises:
         MissingError: It must not be measured, since it compiles first.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import Call, Case, Prepared
+from opforge.ops.cases.case import Call, Case, Prepared
 from opforge.ops.cases.processes import Rank, in_ranks
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 

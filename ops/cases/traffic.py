@@ -13,7 +13,7 @@ SCALE = 4
 
 
 class Traffic(NamedTuple):
-    """What a function reads and writes, as a multiple of the elements of its first input.
+    """The reads and writes of a function, as a multiple of the elements of its first input.
 
     What all rows share, such as weights of a norm, is not counted: caches serve it.
     """

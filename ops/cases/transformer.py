@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opforge.ops.cases.form import TIME, Call, Case, MissingError, Place, Prepared, Promise
+from opforge.ops.cases.case import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Cases of the Triton ops: what is compared and tuned on a GPU. `benchmarks.gpu` times them beside rivals.
+"""Cases of the Triton ops: functions that are compared and tuned on a GPU. `benchmarks.gpu` times them beside rivals.
 
 The ops that the host has too are compared by the host's cases, with the functions of the GPU.
 """
@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
-from opforge.ops.cases.form import Call, Case, Place, Prepared, Promise
+from opforge.ops.cases.case import Call, Case, Place, Prepared, Promise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -263,7 +263,7 @@ def _dequantize(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype
 
 
 def _tuned(bits: int, symmetric: bool) -> dict[str, tuple[int, ...]]:
-    """Returns what is timed: all kinds of codes of bfloat16, and one of float32. A result is one small file."""
+    """Returns the timed cases: all kinds of codes of bfloat16, and one of float32. A result is one small file."""
     return dict.fromkeys(DTYPES[:2] if symmetric and bits == 8 else ("bfloat16",), SIZES)
 
 
@@ -358,10 +358,13 @@ def _written(where: str, positions: tuple[int, ...], _loaded: Any) -> Function:
     return call
 
 
-def _of_host(case: Case, where: str, positions: tuple[int, ...] = (0,), **changes: Any) -> Case:
-    """Returns a case of the host's op for the function of the GPU's that has the same arguments."""
+def _of_host(case: Case, where: str = "", positions: tuple[int, ...] = (0,), **changes: Any) -> Case:
+    """Returns a case of the host's op for the function of the GPU's that has the same arguments.
+
+    Without `where`, the host's case makes the function of the loaded op.
+    """
     changed: Mapping[str, Any] = {
-        "function": partial(_written, where, positions),
+        "function": partial(_written, where, positions) if where else case.function,
         "outputs": tuple(position for position in positions if case.outputs),
         "changed": positions,
         "promises": tuple(promise for promise in case.promises if promise not in UNPROMISED),
@@ -533,13 +536,25 @@ def _over_pages(_out: Tensor, q: Tensor, k: Tensor, v: Tensor, _atoms: Tensor, s
     return torch.einsum("shgk,skhd->shgd", shares, values).reshape(q.shape)
 
 
+def _ragged(name: str, function: str = "", positions: tuple[int, ...] = (0,), **changes: Any) -> Case:
+    case = next(case for case in ragged.RAGGED_OPS if case.name == name)
+    return _of_host(case, function and f"ragged:{function}", positions, **changes)
+
+
 RAGGED_OPS = (
-    _of_host(
-        next(c for c in ragged.RAGGED_OPS if c.name == "tokens from two experts"),
-        "ragged:moe_gather",
-        (0, 4),
-        outputs=(0,),
-        tuned=TOKENS,
+    _ragged("tokens from two experts", "moe_gather", (0, 4), outputs=(0,), tuned=TOKENS),
+    _ragged("tokens to two experts", "moe_scatter", (0, 1, 2)),
+    _ragged(f"{ragged.CHOSEN} of {ragged.CHOICES} experts", "top_k_gating", (0, 1, 2, 3), outputs=(1, 2, 3)),
+    _ragged("embeddings of tokens and positions", "ragged_embed"),
+    _ragged("the last token of each sequence", "gather_for_logits"),
+    _ragged("keys and values to pages"),
+    _ragged("keys and values to pages, rotated by frequencies", positions=(0, 1)),
+    _ragged("keys and values to pages, rotated by a base", positions=(0, 1)),
+    _ragged(
+        "attention over pages",
+        dtypes=HALF,
+        shapes=((1, 1, 0, 1, 1, 16), (2, 2, 37, 2, 3, 32), (3, 5, 20, 2, 2, 16)),
+        refused_dtypes=("float32", "float64"),
     ),
     Case(
         "attention of a query each over pages",

@@ -224,7 +224,7 @@ def residual_add_bias(
 ) -> Tensor:
     """Writes the sum of a layer's parts to `residual`, and returns it.
 
-    What every one of `mp_size` processes adds is divided by their number. Without `mlp_after_attn`, which is GPT-J's
+    Terms that each of `mp_size` processes adds are divided by their number. Without `mlp_after_attn`, which is GPT-J's
     form, the attention's bias is added if `add_bias`.
     """
     shared = residual.float() + final_bias.float()

@@ -128,7 +128,7 @@ class FusedLamb(FusedOptimizer):
 
     @staticmethod
     def _gradient_divisor(launch: Launch, device: torch.device, grad_scale: Tensor | None) -> Tensor:
-        """Returns what to divide the gradients by, on the device: their scale, and more if their norm is too large."""
+        """Returns the divisor of the gradients, on the device: their scale, and more if their norm is too large."""
         norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).to(device) for grad in launch.grads]
         norm = torch.linalg.vector_norm(torch.stack(norms))
         largest = float(launch.group["max_grad_norm"])

@@ -1,4 +1,4 @@
-"""Checks of an optimizer's options and tensors, with messages that say what was expected and what to do."""
+"""Checks of an optimizer's options and tensors, with messages that state the expected value and advice."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ class Part(NamedTuple):
     device: torch.device
     launch: Launch
     params: list[Tensor]
-    """What the rule updates: the parameters, or their master weights."""
+    """The tensors that the rule updates: the parameters, or their master weights."""
     copies: list[Tensor]
-    """What the new values are also written to: the parameters if there are master weights, otherwise empty."""
+    """Further tensors that receive the new values: the parameters if there are master weights, otherwise empty."""
     states: dict[str, list[Tensor]]
 
 

@@ -1,4 +1,4 @@
-"""Torch's wrapper of an optimizer's step, left out if nobody would see the difference."""
+"""Torch's wrapper of an optimizer's step, left out if it would have no effect."""
 
 from __future__ import annotations
 

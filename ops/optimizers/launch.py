@@ -1,4 +1,4 @@
-"""What one call of an optimizer's op updates."""
+"""The tensors that one call of an optimizer's op updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the optimizers share: states, groups, checks, and one call of the op for all parameters of a step."""
+"""The base of the optimizers: states, groups, checks, and one call of the op for all parameters of a step."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ListOptimizer(Optimizer):
     # -- torch.optim.Optimizer ----------------------------------------------------------------------------------------
 
     profile_hook_step = staticmethod(wrapped_if_observed)
-    """What torch wraps `step` in when the first optimizer of a class is created."""
+    """The wrapper that torch puts around `step` when the first optimizer of a class is created."""
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -91,8 +91,8 @@ class ListOptimizer(Optimizer):
         """Updates every parameter that has a gradient. Calls `closure` first, and returns its result.
 
         Raises:
-            RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is none of
-                float32, bfloat16 and float16. Nothing has been changed then.
+            RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is not
+                float32, bfloat16 or float16. Nothing has been changed then.
         """
         loss = None
         if closure is not None:

@@ -28,7 +28,7 @@ class LockedMemory(NamedTuple):
 
 
 class User(Protocol):
-    """What may register locked memory with the kernel."""
+    """A function that may register locked memory with the kernel."""
 
     def forget(self, number: int) -> None:
         """Lets go of memory, which is freed next."""
@@ -37,7 +37,7 @@ class User(Protocol):
 NOT_LOCKED = LockedMemory(0, 0, 0)
 _numbers = itertools.count(1)
 _locked: dict[int, LockedMemory] = {}
-"""What is locked, by address."""
+"""The locked blocks, by address."""
 _users: weakref.WeakSet[User] = weakref.WeakSet()
 _kept: dict[int, list[mmap.mmap]] = {}
 """Memory that no tensor uses, which is not locked, by its size."""
@@ -63,7 +63,7 @@ def new(op: Any, elements: int, kind: dtype) -> Tensor:
     """Returns a one-dimensional tensor of zeros in locked memory.
 
     `op` has `pin_lock` and `pin_unlock`. Raises ValueError for a negative number of elements, and OSError if the memory
-    cannot be had or locked: the text then has the limit, what is in use, and how to raise it.
+    cannot be had or locked: the text then has the limit, the memory in use, and how to raise it.
     """
     import torch
 
@@ -179,7 +179,7 @@ def _bytes(limit: int) -> str:
 
 
 def _in_use() -> str:
-    """Returns what the kernel counts as locked by this process."""
+    """Returns the memory that the kernel counts as locked by this process."""
     with open("/proc/self/status", "rb") as file:
         for line in file:
             if line.startswith(b"VmLck:"):

@@ -137,7 +137,7 @@ def gather_tokens(activations: Tensor, indices: Tensor, batch_first: bool = True
 def scatter_tokens(activations: Tensor, part: Tensor, indices: Tensor, batch_first: bool = True) -> Tensor:
     """Returns the activations with `part` in place of the tokens at `indices`. It has gradients.
 
-    A token that is replaced gets no gradient; DeepSpeed's backward leaves it the gradient of what replaced it.
+    A token that is replaced gets no gradient; DeepSpeed's backward leaves it the gradient of its replacement.
     """
     out: Tensor = _Scatter.apply(activations, part, indices, batch_first)  # type: ignore[no-untyped-call]
     return out

@@ -35,7 +35,7 @@ def code(tensor: Tensor) -> int:
 
 
 def check(tensor: Tensor) -> None:
-    """Raises TypeError or ValueError for what is not a dense tensor of the CPU."""
+    """Raises TypeError or ValueError unless the value is a dense tensor of the CPU."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{type(tensor).__name__}, expected a tensor")
     if not tensor.is_cpu or tensor.layout is not torch.strided:

@@ -1,4 +1,4 @@
-"""Why a group failed: what the kernels write into the shared memory, and its text."""
+"""Why a group failed: the record that kernels write into the shared memory, and its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opforge.errors import GroupError
 from .dtypes import NAMES, OPERATIONS
 
 FAILED, CLOSED = -1, -2
-"""What a call of the op returns; other numbers are the system's."""
+"""Return values of the op; other numbers are the system's."""
 KINDS = ("", "barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "send")
 """In the order of Kind in ops/csrc/shm/collectives.h."""
 CODES = ("", "late", "ended", "left", "disagree", "disagree", "disagree")
@@ -19,7 +19,7 @@ SPLITS, MESSAGE = 5, 6
 
 
 class Call(ctypes.Structure):
-    """What a rank called; `Call` of layout.h."""
+    """The call of a rank; `Call` of layout.h."""
 
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("kind", "dtype", "op", "root")),

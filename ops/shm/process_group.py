@@ -64,11 +64,11 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
         return self._names.get("name", "")
 
     def setGroupDesc(self, text: str) -> None:
-        """Sets what torch's messages call the group."""
+        """Sets the name of the group in torch's messages."""
         self._names["text"] = text
 
     def getGroupDesc(self) -> str:
-        """Returns what torch's messages call the group."""
+        """Returns the name of the group in torch's messages."""
         return self._names.get("text", "undefined")
 
     def _get_backend(self, device: torch.device) -> Any:

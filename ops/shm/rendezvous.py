@@ -45,7 +45,7 @@ class Rendezvous:
         return handle
 
     def forget(self) -> None:
-        """Removes what the store has of this rank, so that a group can be made with the same store again."""
+        """Removes this rank's keys from the store, so that a group can be made with the same store again."""
         names = [f"{KEY}/{self._rank}", *([f"{KEY}/memory"] if self._rank == 0 else [])]
         for name in names:
             try:
@@ -135,7 +135,7 @@ class Rendezvous:
 
 
 PLACES = {"host": "on another host", "namespace": "in another container (PID namespace)", "user": "of another user"}
-"""What must be the same for all ranks, and what it means if it is not."""
+"""Values that must be the same for all ranks, each with the meaning of a difference."""
 ELSEWHERE = 'Use "gloo" for ranks of several hosts, and a group of this backend for those of each host'
 STORE = "It is in the process of rank 0, or where MASTER_ADDR says: see whether that has ended"
 SETUP = "It needs Linux with /proc, memfd_create, and memory for the ranks"

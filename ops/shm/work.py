@@ -1,4 +1,4 @@
-"""What a call of the process group returns, and the threads that run calls in the background."""
+"""The result of a call of the process group, and the threads that run calls in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed import Work
 
 
 class CallInGroup(Work):
-    """A call that may still run. `wait` raises what it raised."""
+    """A call that may still run. `wait` raises the call's exception."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class CallInGroup(Work):
         self._lock = threading.Lock()
 
     def finish(self, error: BaseException | None) -> None:
-        """Ends the call, with what it raised."""
+        """Ends the call, with its exception."""
         with self._lock:
             self._error = error
             self._done.set()
@@ -42,7 +42,7 @@ class CallInGroup(Work):
             future.set_exception(self._error)
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for the call's end. Raises what it raised, and TimeoutError after `timeout`, a timedelta."""
+        """Waits for the call's end. Raises the call's exception, and TimeoutError after `timeout`, a timedelta."""
         seconds = timeout.total_seconds() if timeout else None
         if not self._done.wait(seconds):
             raise TimeoutError(f"a call of the process group has not ended after {seconds:g} seconds")
@@ -118,7 +118,7 @@ class Lane:
 
 
 class _Line:
-    """What the thread of a lane knows: not the lane, so that it ends."""
+    """State of a lane's thread. It does not refer to the lane, so that the lane can be freed and the thread ends."""
 
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[tuple[Callable[[], None], CallInGroup] | None] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""Block-sparse attention inside models of the BERT family: a layer, and what adapts a model and its inputs to it."""
+"""Block-sparse attention inside models of the BERT family: a layer, and functions that adapt a model and its inputs."""
 
 from __future__ import annotations
 

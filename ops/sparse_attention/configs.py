@@ -19,7 +19,7 @@ BLOCKS = (16, 32, 64, 128)
 
 
 class SparsityConfig:
-    """What all layouts share. A subclass has `make_layout`.
+    """Base class of all layouts. A subclass has `make_layout`.
 
     Args:
         num_heads: Heads of the attention.

@@ -1,4 +1,4 @@
-"""What layouts are made of: windows, blocks that all see; and the checks of what configurations are given."""
+"""The parts of layouts: windows, blocks that every query sees; and the checks of a configuration's arguments."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ADD, MUL = "add", "mul"
 
 
 class Softmax:
-    """Softmax of the rows of a block-sparse matrix, in place: what is in no block counts as -inf.
+    """Softmax of the rows of a block-sparse matrix, in place: elements outside of all blocks count as -inf.
 
     The matrix is [batch, blocks, block, block], its blocks in the order of heads, rows, columns. Arithmetic is in
     float32. A row whose numbers are all -inf becomes 0.
@@ -85,7 +85,7 @@ def check_masks(
     key_padding_mask_mode: str,
     attn_mask_mode: str,
 ) -> None:
-    """Raises ValueError for modes that there are not, and for masks that do not fit.
+    """Raises ValueError for unknown modes, and for masks that do not fit.
 
     Args:
         like: Has the dtype and device that masks must have.

@@ -41,7 +41,7 @@ def create_transformer_layer(
     gelu_checkpoint: bool,
     stochastic_mode: bool,
 ) -> int:
-    """Stores what a layer computes under its id, for later calls, and returns 0. An id may be used again."""
+    """Stores the configuration of a layer under its id, for later calls, and returns 0. An id may be used again."""
     numbers = (num_heads, attn_dropout_ratio, hidden_dropout_ratio, layer_norm_eps)
     modes = (pre_or_postLayerNorm, attn_dropout_checkpoint, normalize_invertible, gelu_checkpoint)
     _layers[layer_id] = checked(Form(*numbers, *modes), hidden_dim)
@@ -154,7 +154,7 @@ def compute(
     weights: Weights,
     training: bool,
 ) -> list[Tensor]:
-    """Returns what `forward` returns, for a form."""
+    """Returns the results of `forward`, for a form."""
     _check(form, input, input_mask, weights)
     batch, width, eps, pre_norm = input.shape[0], input.shape[2], form.layer_norm_eps, form.pre_layer_norm
     mask, rows = _mask(input_mask, input), input.reshape(-1, width)
@@ -265,7 +265,7 @@ def gradients(
     input_mask: Tensor | None,
     weights: Weights,
 ) -> list[Tensor]:
-    """Returns what `backward` returns, for a form. `saved` is what `compute` returned."""
+    """Returns the results of `backward`, for a form. `saved` is the result of `compute`."""
     batch, width, pre_norm = input.shape[0], input.shape[2], form.pre_layer_norm
     mask, ratio = _mask(input_mask, input), form.hidden_dropout_ratio
     output, inp_norm, qkv, soft, kept, attn_o_inp, add_res, ff1_inp, gelu_inp, ff2_inp, *others = saved

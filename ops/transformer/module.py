@@ -15,7 +15,7 @@ from .steps import Form, Weights
 
 @dataclass
 class TransformerConfig:
-    """What a layer is. The names are those of DeepSpeedTransformerConfig, which `TransformerLayer` takes too."""
+    """The configuration of a layer, with the names of DeepSpeedTransformerConfig; `TransformerLayer` takes either."""
 
     hidden_size: int
     heads: int

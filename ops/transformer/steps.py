@@ -13,7 +13,7 @@ aten: Any = torch.ops.aten
 
 @dataclass(frozen=True)
 class Form:
-    """What a layer computes."""
+    """The computation of a layer."""
 
     heads: int
     attn_dropout_ratio: float
@@ -46,7 +46,7 @@ class Weights(NamedTuple):
 
 
 class Normed(NamedTuple):
-    """A layer norm's result with what its gradient needs."""
+    """A layer norm's result with the values that its gradient needs."""
 
     values: Tensor
     mean: Tensor
@@ -54,7 +54,7 @@ class Normed(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """The result of attention, [batch, tokens, width], with what its gradient needs.
+    """The result of attention, [batch, tokens, width], with the values that its gradient needs.
 
     With dropout `first` are the probabilities, `second` those that were kept, scaled, and `mask` which were kept.
     Without, `first` is the logarithm of each row's sum of exponentials, and no matrix of tokens by tokens exists.
@@ -88,7 +88,7 @@ def inverted(y: Tensor, saved: tuple[Tensor, Tensor], weight: Tensor, bias: Tens
 
 
 def gelu(op: Any, x: Tensor, bias: Tensor) -> Tensor:
-    """Returns GELU(x + bias), in the form with tanh. float64, for which there is no kernel, by torch's."""
+    """Returns GELU(x + bias), in the form with tanh. torch computes float64, which has no kernel."""
     if x.dtype == torch.float64:
         return torch.nn.functional.gelu(x + bias, approximate="tanh")
     out = torch.empty_like(x)
@@ -106,7 +106,7 @@ def gelu_backward(op: Any, grad: Tensor, x: Tensor, bias: Tensor) -> Tensor:
 
 
 def dropout(x: Tensor, ratio: float, training: bool) -> tuple[Tensor, Tensor]:
-    """Returns what is kept of x, scaled, with the mask of it: empty if nothing is dropped."""
+    """Returns x after dropout, scaled, and the mask, which is empty if nothing is dropped."""
     if not training or ratio == 0.0:
         return x, x.new_empty(0, dtype=torch.bool)
     kept: tuple[Tensor, Tensor] = aten.native_dropout(x, ratio, True)
@@ -114,7 +114,7 @@ def dropout(x: Tensor, ratio: float, training: bool) -> tuple[Tensor, Tensor]:
 
 
 def dropout_backward(grad: Tensor, mask: Tensor, ratio: float) -> Tensor:
-    """Returns the gradient of what `dropout` got."""
+    """Returns the gradient of `dropout`'s input."""
     if mask.numel() == 0:
         return grad
     out: Tensor = aten.native_dropout_backward(grad, mask, 1.0 / (1.0 - ratio) if ratio < 1.0 else 0.0)

@@ -1,4 +1,4 @@
-"""The attention core on a GPU: what `opforge.ops.attention` runs for tensors there, and DeepSpeed's functions.
+"""The attention core on a GPU, which `opforge.ops.attention` runs for tensors there, and DeepSpeed's functions.
 
 Head sizes and rows of biases are padded to multiples of 16, unless they are such multiples already. Nothing else is
 copied, if rows of `q`, `k`, `v` and the biases begin at multiples of 16 numbers.
@@ -24,7 +24,7 @@ MULTIPLE = 16
 
 
 class Options(NamedTuple):
-    """The arguments of a call of the core that are no tensors of its results."""
+    """The arguments of a call of the core, except tensors of results."""
 
     biases: Sequence[Tensor]
     offsets: Tensor | None

@@ -1,4 +1,4 @@
-"""What launches need to know of the device that a tensor is on: its current stream, capture, multiprocessors."""
+"""The state of a tensor's device that launches need: its current stream, capture, multiprocessors."""
 
 from __future__ import annotations
 

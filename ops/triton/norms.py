@@ -87,7 +87,7 @@ def _is_usual(parameter: Tensor, x: Tensor) -> bool:
 
 @functools.lru_cache(maxsize=registry.PLANS)
 def _plan(op: str, *layouts: Any) -> registry.RowPlan | None:
-    """Returns what a forward launches for rows and parameters that need neither a copy nor a conversion.
+    """Returns the launch of a forward for rows and parameters that need neither a copy nor a conversion.
 
     `layouts` are the dtype, the shape, the strides and the device of the rows, and then of each parameter.
     """

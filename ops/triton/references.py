@@ -1,4 +1,4 @@
-"""What the Triton kernels compute, in plain torch and in the dtype of the inputs: pass float64 for a reference.
+"""References of the Triton kernels, in plain torch and in the dtype of the inputs: pass float64 for a reference.
 
 The optimizers' rules are in `opforge.ops.reference`; the CPU's kernels are tested against them too.
 """

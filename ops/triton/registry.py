@@ -164,7 +164,7 @@ def rows_of(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 class RowPlan(NamedTuple):
-    """What a call launches over rows that need no copy, as far as it does not depend on addresses."""
+    """The launch of a call over rows that need no copy, as far as it does not depend on addresses."""
 
     rows: int
     columns: int
@@ -181,7 +181,7 @@ def row_plan(
 ) -> RowPlan | None:
     """Returns the plan for tensors of one shape, with these strides; None without elements, or if one must be copied.
 
-    `prefix` is what the names of the kernels begin with. Keep plans by what they follow from: making one takes longer
+    `prefix` is the prefix of the names of the kernels. Keep plans by the values they depend on: making one takes longer
     than a launch.
     """
     apart = [_row_stride(shape, own) for own in strides]

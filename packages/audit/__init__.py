@@ -1,1 +1,1 @@
-"""What a package must be before it is shipped: checks of its library and of its Python."""
+"""Checks of a package before it is shipped: of its library and of its Python code."""

@@ -1,4 +1,4 @@
-"""Checks the library of a package: what it needs from others, and what makes it unsafe to map."""
+"""Checks the library of a package: its needs from other libraries, and defects that make it unsafe to map."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ RUNTIMES = re.compile(
 )
 """The libraries that torch brings, or the runtime of the device's vendor."""
 AT_ONCE = ("_ZN3c1017RegisterOperators", "_ZNO3c1017RegisterOperators")
-"""What registers ops when the library is opened, under the name that its source says."""
+"""Symbols of code that registers ops when the library is opened, under the name in its source."""
 BLOCKS = ("_ZN5torch7LibraryC", "aoti_torch_library_init_")
-"""What does so, too, but in a library that opforge has built."""
+"""Symbols that do the same, except in a library that opforge has built."""
 REGISTER = "opforge_register"
 MAX_NAMED = 8
 

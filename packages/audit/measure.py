@@ -1,4 +1,4 @@
-"""What a library's own file says that it needs and holds: recorded, and compared with what is claimed."""
+"""Reads the requirements and contents of a library from its file: they are recorded, and compared with the claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A variant that may be chosen: what its label and its metadata say, and the record by which a library is judged."""
+"""A variant that may be chosen: its label, its metadata, and the record with which its library is judged."""
 
 from __future__ import annotations
 

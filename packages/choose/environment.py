@@ -1,4 +1,4 @@
-"""What variants are judged against: the machine, and the Python and torch that would load them."""
+"""The environment that variants must fit: the machine, and the Python and torch that would load them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Environment(NamedTuple):
     machines: Mapping[str, Machine]
     """By device. The one for `cpu` is always there."""
     backend: str
-    """What torch was built for: cuda, rocm, xpu, metal or cpu."""
+    """The backend that torch was built for: cuda, rocm, xpu, metal or cpu."""
     backend_version: tuple[int, int] | None = None
     free_threaded: bool = False
     tvm_ffi: str = ""

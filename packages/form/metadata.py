@@ -1,4 +1,4 @@
-"""`metadata.json` of a variant, as the hub has it; what opforge adds is under `x-opforge`."""
+"""`metadata.json` of a variant, as the hub has it; opforge's own fields are under `x-opforge`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OURS_SCHEMA = schema.record(
         "depends": schema.table(TEXT),
     },
 )
-"""What opforge adds to the hub's fields."""
+"""The fields that opforge adds to the hub's."""
 SOURCES = "_source"
 """The folder of a variant with the sources of its library."""
 TYPES = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
@@ -88,7 +88,7 @@ class Dependency(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """What a variant's metadata.json states."""
+    """The content of a variant's metadata.json."""
 
     name: str
     """Without the organization."""

@@ -1,4 +1,4 @@
-"""Names of packages, `org/name`: what is safe as a path on every system and cannot be mistaken for another."""
+"""Names of packages, `org/name`: safe as paths on every system, and never ambiguous."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from opforge.errors import OpforgeError
 
 LETTERS, DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz"), frozenset("0123456789")
 INNER = "-_."
-"""What may be inside a part of a name: the hub's repositories have all three."""
+"""Separators inside a part of a name: the hub's repositories have all three."""
 ALLOWED = LETTERS | DIGITS | {*INNER}
 MAX_CHARACTERS = 64
 RESERVED = frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 HUB = "hf:"
-"""What it begins with in a release that was mirrored."""
+"""Prefix of the origin of a mirrored release."""
 
 
 def text(repository: str, commit: str, name: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What a variant is for, as typed properties."""
+"""The properties of a variant, which say where it can be used, as typed values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA = record(
         "arch": items(text("[a-z0-9_:+-]{1,64}", "an architecture")),
     }
 )
-"""What a variant is for, as statements, metadata and installed releases hold it."""
+"""The properties of a variant, as statements, metadata and installed releases hold them."""
 
 
 class LabelError(FormatError):
@@ -37,7 +37,7 @@ class LabelError(FormatError):
 
 
 class Properties(NamedTuple):
-    """What a variant is for. Versions are (major, minor)."""
+    """The properties of a variant: where it can be used. Versions are (major, minor)."""
 
     framework: str
     framework_version: tuple[int, int] | None

@@ -1,4 +1,4 @@
-"""Variants: what a build is for, as typed properties, and the label that a folder has for it.
+"""Variants: the machines a build is for, as typed properties, and the label of its folder.
 
     torch-stable-abi210-cu130-x86_64-linux    torch 2.10 or newer, CUDA 13.0
     torch213-cxx11-cpu-x86_64-linux           torch 2.13 alone

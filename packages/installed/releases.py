@@ -75,7 +75,7 @@ class Installed(NamedTuple):
     """Why its signer has withdrawn it, as far as was known when remotes were asked last."""
     variants: tuple[InstalledVariant, ...] = ()
     stops: str = ""
-    """What withdrawing it stops: "choosing", or "loading" too; empty if it was not withdrawn."""
+    """The effect of its withdrawal: "choosing", or "loading" too; empty if it was not withdrawn."""
 
     @property
     def refusal(self) -> str:

@@ -1,4 +1,4 @@
-"""Removes installed packages. Only what an installation has written is removed."""
+"""Removes installed packages. Only files that an installation has written are removed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ METADATA = ".dist-info"
 
 
 class Locked(NamedTuple):
-    """What the calling package's lock file says of a kernel."""
+    """The kernel in the calling package's lock file."""
 
     path: str
     version: Version
@@ -37,7 +37,7 @@ class Locked(NamedTuple):
 
 
 def of(name: str, caller: str) -> Locked | None:
-    """Returns what the lock file of the calling package says of a kernel; None if it has none, or does not name it.
+    """Returns the kernel in the calling package's lock file; None if there is no file, or it does not name the kernel.
 
     Raises KernelFormatError for a lock file that is damaged.
     """
@@ -47,7 +47,7 @@ def of(name: str, caller: str) -> Locked | None:
 
 
 def in_file(path: str, name: str) -> Locked | None:
-    """Returns what a lock file says of a kernel; None if it does not name it. Raises KernelFormatError, OSError."""
+    """Returns the kernel in a lock file; None if the file does not name it. Raises KernelFormatError, OSError."""
     from opforge.packages.project import lock_file  # most packages have no lock file
 
     for kernel in lock_file.read(path).kernels:

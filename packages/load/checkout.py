@@ -1,4 +1,4 @@
-"""Packages in folders that OPFORGE_KERNELS names: checkouts, and what was packed or built for the hub."""
+"""Packages in folders that OPFORGE_KERNELS names: checkouts, and variants packed or built for the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`get_kernel`: a package by its name and version, from a checkout or from what is installed.
+"""`get_kernel`: a package by its name and version, from a checkout or from the installed packages.
 
 Which installed variant a call led to is remembered, so the next process need not judge variants again. The name of what
 is remembered covers the arguments, the folders that are searched, torch, and everything of the machine that a variant
@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 
 from opforge.fast_path import machine
-from opforge.foundation import formats, memory, release, settings
+from opforge.foundation import formats, memory, opforge_version, settings
 
 from . import tree
 
@@ -23,11 +23,11 @@ HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_H
 """They say where the cache of the hub's own loader is: see `packages/project/hub_cache.py`."""
 VARIABLES = (settings.kernels.variable, settings.kernel_path.variable)
 _answers: dict[tuple[object, ...], ModuleType] = {}
-"""What `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
+"""The modules that `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
 
 
 def reset() -> None:
-    """Forgets what was returned: the next call looks again. What is imported stays imported."""
+    """Forgets the returned modules: the next call searches again. Imported modules stay imported."""
     _answers.clear()
 
 
@@ -43,21 +43,21 @@ def get_kernel(
 
     Args:
         name: ORG/NAME, such as "acme/relu".
-        version: The interface, such as 2; an exact version, "2.3"; or a range, ">=2.1,<3". By default what the lock
-            file of the calling package says, else the newest that is installed.
+        version: The interface, such as 2; an exact version, "2.3"; or a range, ">=2.1,<3". By default the version in
+            the calling package's lock file, else the newest installed version.
         variant: The label of a variant, in place of the one that fits best.
         install: Whether to download the package if it is not installed; by default OPFORGE_INSTALL. Without it the
             network is never used.
-        hub: Whether to take it from the cache in which the hub's own loader keeps what it has downloaded. `version` is
-            a number, a branch, a tag or a commit; by default the branch main. What is in OPFORGE_KERNELS comes first.
+        hub: Whether to take the package from the download cache of the hub's own loader. `version` is then a number,
+            a branch, a tag or a commit; by default the branch main. Packages in OPFORGE_KERNELS come first.
 
     The module's `__version__` is the package's, unless the package sets one itself. The same release gives the same
-    module, in every thread. Two versions can be loaded side by side: each has its own
-    module, and its own namespace in torch.ops. On a machine with devices of several architectures the variant is
+    module, in every thread. Two versions can be loaded side by side: each has its own module, and its own
+    namespace in torch.ops. On a machine with devices of several architectures the variant is
     that of torch's current device: another device may have another module.
 
     Raises KernelNotFoundError, KernelIncompatibleError with the reason of each variant, KernelLoadError,
-    KernelFormatError for a name or a version that is none.
+    KernelFormatError for an invalid name or version.
     """
     caller = sys._getframe(1).f_globals.get("__package__") or ""
     environment = os.environ
@@ -96,10 +96,10 @@ def get_local_kernel(
     """Returns the Python module of a kernel package in a folder, with its ops loaded.
 
     Args:
-        path: A variant, a folder of variants, or one whose build/ has them: what `opforge pack` and the hub's own
-            builder write. The variant that fits best is taken.
+        path: A variant, a folder of variants, or a folder whose build/ has them, as `opforge pack` and the hub's own
+            builder write them. The variant that fits best is taken.
         variant: The label of a variant, in place of that; or the package's name, which the hub's loader takes here.
-        package_name: The name that the package states, or that of its module: another one is an error.
+        package_name: The expected name of the package or of its module: another name is an error.
 
     Every file is compared with the digests that the variant states, before anything is opened. The same files give the
     same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
@@ -157,7 +157,7 @@ def _name_of(*question: object) -> str:
     if torch is None:
         return ""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    value: list[object] = [formats.KERNEL_LOOKUP, release.VERSION, *question]
+    value: list[object] = [formats.KERNEL_LOOKUP, opforge_version.VERSION, *question]
     value += [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
     value += [is_locked, torch.__version__, torch.__file__, sys.platform, machine.libstdcxx(), *machine.name_parts()]
     return memory.name_of(value)

@@ -29,7 +29,7 @@ _loading: list[str] = []
 
 
 class Needed(dict[str, ModuleType]):
-    """What the hub's function looks in: a module by the name of its repository, loaded when it is asked for."""
+    """The mapping that the hub's function searches: name of a repository -> its module, loaded on first use."""
 
     def __init__(self, needed: Sequence[Dependency], load: Load) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Needed(dict[str, ModuleType]):
 
 
 def asks(folder: str) -> tuple[Dependency, ...]:
-    """Returns what a variant needs if its Python asks for it by the hub's function; else nothing. Raises OSError."""
+    """Returns a variant's dependencies if its Python calls the hub's function; else nothing. Raises OSError."""
     needed = metadata.read(folder).kernel_depends
     return needed if needed and any(map(_calls, _python(folder))) else ()
 
@@ -81,7 +81,7 @@ def offered(name: str, needed: Sequence[Dependency], load: Load) -> Iterator[Non
 
 
 class _StandIn(ModuleType):
-    """What opforge offers of the hub's loader while a package is imported."""
+    """The part of the hub's loader that opforge provides while a package is imported."""
 
 
 def _has_client() -> bool:

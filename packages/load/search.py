@@ -1,4 +1,4 @@
-"""Searches a package by its name and version: a checkout, then what is installed, then remotes if that is requested."""
+"""Searches a package by its name and version: a checkout, then installed packages, then remotes if requested."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def load(
     range_text = locked.numbers.text if locked else numbers.text
     command = f"opforge install '{name}@{range_text}'" if range_text else f"opforge install {name}"
     if attempt.reasons:
-        raise _nothing_fits(text, attempt.reasons, f"Install what is locked with: {command}" if locked else "")
+        raise _nothing_fits(text, attempt.reasons, f"Install the locked releases with: {command}" if locked else "")
     from opforge.errors import KernelNotFoundError
 
     others = [
@@ -322,7 +322,7 @@ def _nothing_fits(name: str, reasons: Sequence[str], advice: str) -> Exception:
 
 def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt) -> ModuleType:
     """Downloads and installs the package for the user, with those that it needs, and returns its module."""
-    from opforge.packages.registry import dependencies, install, selection
+    from opforge.packages.registry import dependencies, install_release, selection
 
     if locked is not None:
         numbers = locked.numbers
@@ -340,8 +340,8 @@ def _installed_now(name: str, numbers: Range, label: str | None, locked: Locked 
             raise _nothing_fits(f"{name} {choice.verified.release.version}", labels, "")
         choice = choice._replace(variants=requested)
     for needed in by_name.values():
-        install.install(layout.user_root(), selection.for_this_machine(needed))
-    release, _is_new = install.install(layout.user_root(), choice)
+        install_release.install_release(layout.user_root(), selection.for_this_machine(needed))
+    release, _is_new = install_release.install_release(layout.user_root(), choice)
     module = _from_release(release, label, attempt)
     if module is None:
         raise _nothing_fits(f"{name} {release.version}", attempt.reasons, "")

@@ -1,4 +1,4 @@
-"""A variant's folder: whether it may be imported, and the import of what is in it."""
+"""A variant's folder: whether it may be imported, and the import of its module."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ log = logging.getLogger("opforge.kernels")
 
 
 class Attempt:
-    """What one call of `get_kernel` has learned."""
+    """The facts that one call of `get_kernel` has found."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
@@ -116,7 +116,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
 
 
 def _with_needed(name: str, choice: Loadable, attempt: Attempt) -> AbstractContextManager[None] | None:
-    """Returns what offers other packages to a variant while it is imported; None if it asks for none."""
+    """Returns the scope that offers other packages to a variant while it is imported; None if it requests none."""
     if not choice.candidate.depends or attempt.load_needed is None:
         return None
     from . import needed

@@ -49,5 +49,5 @@ def build(
         if outcome.state == "failed":
             failed.append(f"{outcome.target}: {outcome.reason}")
     if failed:
-        raise PackError(project.name, failed, "Nothing was packed. What was built stays in the remote.")
+        raise PackError(project.name, failed, "Nothing was packed. The built variants stay in the remote.")
     return [api.bring(builder, remote) for builder in builders]

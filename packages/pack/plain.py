@@ -1,4 +1,4 @@
-"""A library of plain C functions in a package, such as a Triton op's: what `_ops.py` needs to call them."""
+"""A library of plain C functions in a package, such as a Triton op's: how `_ops.py` calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a built library is for, as the properties of a variant."""
+"""The properties of a variant, from its built library."""
 
 from __future__ import annotations
 

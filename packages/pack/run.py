@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 BUILD = "build"
 """The folder of a project's variants, and the file in it with the outcome of their checks."""
-AUDIT_ADVICE = "Correct what is listed: a package must load on machines that differ from this one."
+AUDIT_ADVICE = "Correct each of these: a package must load on machines that differ from this one."
 
 
 class Options(NamedTuple):
@@ -54,7 +54,7 @@ class Options(NamedTuple):
     tried: bool = True
     """Whether a variant that runs here is imported and tested."""
     on: str = ""
-    """What builds the variants, as `build-ops --on` takes it. Empty: this machine."""
+    """The workers that build the variants, as `build-ops --on` takes them. Empty: this machine."""
 
 
 class Packed(NamedTuple):

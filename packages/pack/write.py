@@ -39,7 +39,7 @@ class Library(NamedTuple):
     arch: tuple[str, ...]
     """The architectures of its target, as the hub's metadata has them."""
     measured: Mapping[str, Any]
-    """What was read from the file itself."""
+    """Facts that were read from the file itself."""
     functions: Mapping[str, Any] | None = None
     """How its plain functions are called; None if it has ops of torch."""
     module: str = ""

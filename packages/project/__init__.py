@@ -1,3 +1,3 @@
-"""A project's kernels: what it requires, and the lock file that says what was chosen."""
+"""A project's kernels: its requirements, and the lock file with the chosen releases."""
 
 LOCK_FILE = "opforge.lock"

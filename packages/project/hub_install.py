@@ -1,4 +1,4 @@
-"""Installs what a lock file of the hub names from the Hugging Face cache of this machine. Nothing is downloaded."""
+"""Installs the kernels of a hub's lock file from the Hugging Face cache of this machine. Nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
 
 class Mirrored(NamedTuple):
-    """What was published, and the states of other kernels that it needs, as `opforge mirror` names them."""
+    """The published release, and the states of other kernels that it needs, as `opforge mirror` names them."""
 
     release: Published
     needs: tuple[str, ...]

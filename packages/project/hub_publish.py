@@ -19,11 +19,11 @@ from .hub_locks import REPOSITORY
 
 EXPECTED = "hf:ORG/NAME, such as hf:acme/relu, or hf:ORG/NAME@BRANCH"
 KIND = "kernel"
-"""What the hub calls repositories of kernels."""
+"""The hub's type of repositories of kernels."""
 
 
 class PublishedToHub(NamedTuple):
-    """What is on the hub now."""
+    """The present state of the hub."""
 
     repository: str
     branch: str
@@ -64,7 +64,7 @@ def to_hub(repository: str, branch: str, folder: str, allow_dirty: bool = False)
     unknown = [part.label for part in packed if not hub_cache.is_label(part.label)]
     if unknown:
         hint = "Pack it again, without renaming folders of build/"
-        raise PublishError(f"{facts.name} {facts.version}", where, f"{unknown[0]} is no variant of the hub", hint)
+        raise PublishError(f"{facts.name} {facts.version}", where, f"{unknown[0]} is unknown to the hub", hint)
     hub = hub_library.imported("opforge publish hf:")
     branch = branch or hub_cache.revision_of(facts.version.interface)
     try:

@@ -1,4 +1,4 @@
-"""What a project requires: [tool.opforge.kernels] in pyproject.toml, or kernels.toml."""
+"""The requirements of a project: [tool.opforge.kernels] in pyproject.toml, or kernels.toml."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class ReleaseOffer:
 
 
 class _Provider:
-    """What resolvelib asks: names, the releases of a name that fit, and what a release needs."""
+    """The provider for resolvelib: names, the fitting releases of a name, and the requirements of a release."""
 
     def __init__(self, offers: Callable[[str, Range], list[ReleaseOffer]]) -> None:
         self._offers = offers

@@ -1,4 +1,4 @@
-"""The index of a package: its topic, with versions for labels. It says what a store has, and no client relies on it."""
+"""The index of a package: its topic, with versions for labels. It lists a store's releases; no client relies on it."""
 
 from __future__ import annotations
 

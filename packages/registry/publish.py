@@ -1,4 +1,4 @@
-"""Publishes a release: blobs, the signed release, the index, and the signer's list: before that nobody takes it."""
+"""Publishes a release: blobs, the signed release, the index, and last the signer's list, which makes it valid."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Packed(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What was published."""
+    """A published release."""
 
     name: str
     version: Version
@@ -63,7 +63,7 @@ class Published(NamedTuple):
 
 
 class There(NamedTuple):
-    """What a store has under a version that is to be published."""
+    """The content of a store under a version that is to be published."""
 
     own: str = ""
     """The digest of its release in the signer's list; empty if that names none."""
@@ -242,7 +242,7 @@ def _refuse_others(store: ObjectStore, there: There, own: Signed, what: str) -> 
         others = ", ".join(sorted(there.signed.signers))
         reason = f"this version was published already, signed by {others}, which is not trusted here for it"
         file = statements.name_of(there.signed.digest)
-        hint = f"Trust that key: opforge key trust NAME:KEY --for SCOPE. If nobody knows it, remove {file}"
+        hint = f"Trust that key: opforge key trust NAME:KEY --for SCOPE. If the key is unknown, remove {file}"
         raise PublishError(what, store.url, reason, f"{hint}, and publish again")
 
 

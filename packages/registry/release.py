@@ -43,7 +43,7 @@ BENCHMARK = schema.record(
         ),
     }
 )
-"""What `opforge bench` has measured on one machine: the rate of each contender, as it is shown."""
+"""The results of `opforge bench` on one machine: the rate of each contender, as it is shown."""
 FACTS = schema.record(
     {
         "version": TEXT,
@@ -56,7 +56,7 @@ FACTS = schema.record(
     },
     optional={"benchmarks": schema.items(BENCHMARK, 100)},
 )
-"""What a statement of this kind says."""
+"""The fields of a statement of this kind."""
 
 
 class Variant(NamedTuple):
@@ -84,7 +84,7 @@ class Variant(NamedTuple):
 
 
 class Release(NamedTuple):
-    """What a publisher signs."""
+    """The release that a publisher signs."""
 
     name: str
     version: Version
@@ -95,7 +95,7 @@ class Release(NamedTuple):
     commit: str = ""
     dirty: bool = False
     benchmarks: Sequence[Mapping[str, Any]] = ()
-    """What was measured, by machine."""
+    """The measurements, by machine."""
 
     @property
     def depends(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Chooses releases among those that remotes have: the newest that fits, and its variants for this machine."""
+"""Chooses a release from remotes: the newest that fits, and its variants for this machine."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class PassedOver(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a release installs."""
+    """A verified release, and its variants to install."""
 
     verified: Verified
     variants: tuple[Variant, ...]

@@ -1,4 +1,4 @@
-"""Checks what is installed: stamps, and if requested every digest and the signature against today's trust."""
+"""Verifies installed packages: stamps, and if requested every digest and the signature against today's trust."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a package is made from: kernel.toml, a hub kernel's build.toml, or a builder."""
+"""The sources of a package: kernel.toml, a hub kernel's build.toml, or a builder."""

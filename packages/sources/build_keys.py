@@ -1,4 +1,4 @@
-"""What a build.toml may hold: the keys of each table and edition, with their types. Whatever else is there is refused.
+"""The keys that a build.toml may hold, by table and edition, with their types. Any other key is refused.
 
 A key that is passed over would change what is built without a word: a flag that is not given, a file that is missing.
 """
@@ -93,7 +93,7 @@ GENERAL: dict[str, Check] = {
     "version": _whole,
 }
 REQUIRED = ("name", "version", "license", "backends")
-"""What edition 5 wants in [general]."""
+"""The keys that edition 5 requires in [general]."""
 OF_KIND: dict[str, dict[str, Check]] = {
     "torch": {
         "cxx-flags": _texts,

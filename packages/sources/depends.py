@@ -1,4 +1,4 @@
-"""The libraries of headers that a hub kernel's `depends` names: what is installed, or what the user names by a path."""
+"""The libraries of headers that a hub kernel's `depends` names: installed ones, or those at a path from the user."""
 
 from __future__ import annotations
 

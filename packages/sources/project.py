@@ -1,4 +1,4 @@
-"""What a package is made from: one value, whichever file describes it."""
+"""The project of a package: one value, whichever file describes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MakeBuilder = Callable[["Target | None", bool], "OpBuilder"]
 
 
 class Needs(NamedTuple):
-    """What variants need that is not in them."""
+    """The dependencies of variants."""
 
     python: tuple[str, ...] = ()
     kernels: tuple[Dependency, ...] = ()
@@ -53,7 +53,7 @@ class Project(NamedTuple):
     python_depends: tuple[str, ...] = ()
     kernel_depends: tuple[Dependency, ...] = ()
     backend_needs: Mapping[str, Needs] = {}
-    """What the variants of a backend need besides, by backend."""
+    """Further dependencies of the variants of a backend, by backend."""
     toolkits: Mapping[str, tuple[str, str]] = {}
     """Backend -> the oldest and the newest version of its toolkit that the library may be built with, or empty."""
     archs: Mapping[str, tuple[str, ...]] = {}
@@ -67,9 +67,9 @@ class Project(NamedTuple):
     tests: str = ""
     """The folder of the package's tests."""
     reference: str = ""
-    """What was read: a folder, or "module:Builder"."""
+    """The source that was read: a folder, or "module:Builder"."""
     declared: Mapping[str, Any] = {}
-    """What the builder is made from: KERNEL_TOML or BUILD_TOML -> the part of that file. JSON-able."""
+    """The source of the builder: KERNEL_TOML or BUILD_TOML -> the part of that file. JSON-able."""
     short: str = ""
     """The name that its metadata has, if that is not the name's last part."""
     with_source: bool = False

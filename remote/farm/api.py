@@ -1,4 +1,4 @@
-"""Building on other machines: what `build-ops --on` and packages use."""
+"""Building on other machines: the interface for `build-ops --on` and packages."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LOST = "its worker was lost {runs} times; the last words: {words}"
 
 
 class Sent(NamedTuple):
-    """What has become of a unit so far."""
+    """The state of a unit."""
 
     runs: int = 0
     """How often it was begun, and its worker was lost."""

@@ -1,4 +1,4 @@
-"""Engines: what runs units on other machines. Dask by the URL of its scheduler; or any executor.
+"""Engines, which run units on other machines: Dask by the URL of its scheduler; or any executor.
 
 An executor is what `concurrent.futures` calls one: `submit(function, text)` returns a future with `done`, `result` and
 `cancel`. One that breaks as a whole when a worker dies is made again if there is a function that makes it.
@@ -22,7 +22,7 @@ EXPECTED = "the URL of a Dask scheduler, such as tcp://scheduler:8786, or module
 
 
 class Engine(Protocol):
-    """What runs units. Every method may raise what the engine raises."""
+    """An engine that runs units. Every method may raise the errors of the engine's library."""
 
     def submit(self, text: str, avoid: Collection[str]) -> Any:
         """Returns the future of a unit; workers in `avoid` have refused it."""

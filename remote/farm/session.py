@@ -1,4 +1,4 @@
-"""One run on a worker: its compilers share one budget, and are ended when who asked for it is gone.
+"""One run on a worker: its compilers share one budget, and are ended when the requesting process is gone.
 
 Who asks holds a claim in the remote, and renews it. So no executor needs a way to end what has begun: Ctrl-C removes
 the claim, and a machine that is gone does not renew it.

@@ -1,4 +1,4 @@
-"""A unit of work, as JSON: one op for one target in one mode; and its outcome, which is what a worker answers with."""
+"""A unit of work, as JSON: one op for one target in one mode; and its outcome, the answer of a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIFFERENT = (
 )
 
 PEAK = schema.record({}, {"peak_bytes": schema.maybe(schema.whole())}, is_open=True)
-"""What is read of `build.json`."""
+"""The fields of `build.json` that are read."""
 
 
 class Refused(Exception):
@@ -82,9 +82,11 @@ def from_json(text: str) -> Unit:
     fields = json.loads(text)
     number = fields.pop("format", None)
     if number != formats.UNIT or fields.keys() != set(Unit._fields):
-        from opforge.foundation import release
+        from opforge.foundation import opforge_version
 
-        raise Refused(f"opforge {release.VERSION} reads units of format {formats.UNIT}, and this one has {number}")
+        raise Refused(
+            f"opforge {opforge_version.VERSION} reads units of format {formats.UNIT}, and this one has {number}"
+        )
     return Unit(**fields)
 
 
@@ -124,7 +126,7 @@ def _options(builder: OpBuilder, target: str) -> dict[str, Any]:
 
 
 class Outcome(NamedTuple):
-    """What became of a unit. Its names are public: `--json` and `--report` print them.
+    """The outcome of a unit. Its names are public: `--json` and `--report` print them.
 
     `state` is built, cached, prebuilt, skipped or failed. A worker also answers with refused (by its machine), and with
     interrupted.

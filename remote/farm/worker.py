@@ -1,4 +1,4 @@
-"""What a worker does with a unit: looks it up in the remote, builds it, publishes it, and says what became of it."""
+"""Runs a unit on a worker: looks it up in the remote, builds it, publishes it, and reports the outcome."""
 
 from __future__ import annotations
 

@@ -99,13 +99,13 @@ def signer(name: str = "") -> Signer:
     own = names()
     if not name and len(own) > 1:
         raise KeyFileError(
-            f"{len(own)} secret keys are in {folder()}, and nothing says which one signs: {', '.join(own)}. Name it"
+            f"{len(own)} secret keys are in {folder()}, and none is chosen to sign: {', '.join(own)}. Name it"
             f" with --key, such as --key {own[0]}. Where there is no such option, as for a load with ?push=1, set it"
             f' in the environment: OPFORGE_SIGNING_KEY="$(cat {path_of(own[0])})".'
         )
     if not name and not own:
         raise KeyFileError(
-            "Nothing says what signs: expected a key (opforge key new NAME), OPFORGE_SIGNING_KEY or"
+            "No signing key is configured: expected a key (opforge key new NAME), OPFORGE_SIGNING_KEY or"
             " OPFORGE_SIGNING_COMMAND."
         )
     secret = read(name or own[0])

@@ -1,4 +1,4 @@
-"""What this user has seen of each signer in each store. It only moves forward: nothing older passes for the newest.
+"""Records the newest list of each signer in each store that this user has seen: an older one is not accepted later.
 
     STATE/seen/ID.json     STATE is $XDG_STATE_HOME/opforge; ID is of the store and the signer's public key
 
@@ -50,11 +50,11 @@ class Seen(NamedTuple):
     """It rises with each change; 0 if nothing was seen."""
     digest: str = ""
     said: Mapping[str, Any] = MappingProxyType({})
-    """What it says, as its reader wrote it for `lacking`, of the form SAID; empty if that is not kept."""
+    """Its content, as its reader wrote it for `lacking`, of the form SAID; empty if that is not kept."""
 
 
 class _Unkept(Exception):
-    """What was seen cannot be read or kept here; the text says why."""
+    """The record of seen lists cannot be read or written; the text gives the reason."""
 
     def __init__(self, reason: str, is_damaged: bool = False) -> None:
         super().__init__(reason)
@@ -65,7 +65,7 @@ class _Unkept(Exception):
         hint = HINT[:1].lower() + HINT[1:]
         if self.is_damaged:
             hint = f"remove that file, if nobody else can have changed it, and c{COMPARE}"
-        reason = f"what was seen of its signer cannot be kept in {folder()} ({self})"
+        reason = f"the record of its signer's lists cannot be kept in {folder()} ({self})"
         return f"{reason}, and the trust file requires that: {hint}"
 
     def warn(self) -> None:
@@ -74,10 +74,10 @@ class _Unkept(Exception):
             return
         _warned.add(str(self))
         if self.is_damaged:
-            text = "What was seen of remotes was damaged and is made anew: %s: %s. C%s."
+            text = "The record of seen lists was damaged and is created again: %s: %s. C%s."
             log.warning(text, self, "a revocation may be hidden from this machine", COMPARE)
         else:
-            log.warning("What was seen of remotes cannot be kept in %s (%s): %s. %s.", folder(), self, LOSS, HINT)
+            log.warning("The record of seen lists cannot be kept in %s (%s): %s. %s.", folder(), self, LOSS, HINT)
 
 
 def folder() -> str:

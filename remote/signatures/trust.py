@@ -1,4 +1,4 @@
-"""Whose signatures are accepted, for what, until when: the trust file, for everything that travels.
+"""The trust file: whose signatures are accepted, for which names, until which day, for every kind of artifact.
 
     {"format": 1, "withdrawal_days": 30, "keys": [
       {"key": "ci:BASE64", "for": ["op:*", "package:acme/*"], "until": "2027-06-30", "revoked": ""}]}

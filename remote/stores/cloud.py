@@ -20,7 +20,7 @@ from .urls import OPENING, StoreUrl, split
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
 """Scheme -> the options that may be in the URL. Everything else is read from the environment, such as credentials."""
 REQUEST_SECONDS, SECONDS, BYTES_PER_SECOND = 20.0, 60.0, 256_000.0
-"""What a try of a request may take, and what all of them may; for a blob, both and its time at this rate."""
+"""Time limits of one try of a request and of all its tries; for a blob, plus its transfer time at this rate."""
 MAX_REASON_CHARACTERS = 300
 _KEYS = {"account": "account_name"}
 _used_by_pid = 0
@@ -236,7 +236,7 @@ def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
     try:
         file.write(chunk)
     except OSError as error:
-        reason = f"what it brought cannot be written ({error.strerror})"
+        reason = f"the received data cannot be written ({error.strerror})"
         raise StoreError(url, operation, reason, "Free some space") from error
 
 

@@ -1,4 +1,4 @@
-"""What every store does: the protocol, the values that it returns, and which names and sizes are allowed."""
+"""The protocol of stores: the methods, the values that they return, and which names and sizes are allowed."""
 
 from __future__ import annotations
 

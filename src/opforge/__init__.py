@@ -86,7 +86,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"opforge.{name}")
     if name == "__version__":
-        return importlib.import_module("opforge.foundation.release").VERSION
+        return importlib.import_module("opforge.foundation.opforge_version").VERSION
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'opforge' has no attribute {name!r}")

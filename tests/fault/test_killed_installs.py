@@ -13,7 +13,7 @@ from support.kernels.registries import Registry
 
 from opforge.packages.form import version
 from opforge.packages.installed import releases
-from opforge.packages.registry import install, selection, verification
+from opforge.packages.registry import install_release, selection, verification
 from opforge.remote import blobs
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks processes and kills them")
@@ -81,7 +81,7 @@ def test_many_processes_that_install_the_same_download_it_once(registry, monkeyp
 
     monkeypatch.setattr(blobs, "unpack", counted)
     choice = selection.choose("acme/plain", version.ANY, registry.sources())
-    children = [forked(lambda: install.install(registry.root, choice)) for _number in range(PROCESSES)]
+    children = [forked(lambda: install_release.install_release(registry.root, choice)) for _number in range(PROCESSES)]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert codes == [0] * PROCESSES
     assert log.read_text() == "x" and state(registry) == "intact"

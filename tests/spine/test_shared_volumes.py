@@ -79,7 +79,7 @@ def test_where_only_the_home_folder_is_missing_the_warning_names_a_folder_that_k
     setup = "mount -t tmpfs -o mode=1777 none /mnt"
     warning, loaded = load(folder, setup, TMPDIR="/mnt").splitlines()
     assert loaded.startswith("LOADED 42 built /mnt/opforge-")
-    (line,) = re.findall(r"To keep what is built: set (\S+)\.$", warning)
+    (line,) = re.findall(r"To keep built ops: set (\S+)\.$", warning)
     assert line == f"OPFORGE_CACHE_DIR=/mnt/opforge-{containers.USER}"
     env = {"TMPDIR": "/mnt", "OPFORGE_CACHE_DIR": line.partition("=")[2]}
     assert load(folder, setup, **env).startswith("LOADED 42 built /mnt")

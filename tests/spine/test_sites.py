@@ -49,5 +49,5 @@ def test_a_site_without_network_and_compiler_loads_what_another_has_signed(built
 
 def test_without_a_key_nothing_is_written(built, disk):
     done = child_processes.run_command("mirror", "cache:", f"file://{disk}")
-    assert done.returncode == 1 and done.stderr.startswith("error: Nothing says what signs: expected a key")
+    assert done.returncode == 1 and done.stderr.startswith("error: No signing key is configured: expected a key")
     assert os.listdir(disk) == []

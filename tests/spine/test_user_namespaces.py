@@ -74,7 +74,7 @@ def test_an_op_is_built_into_the_users_own_cache_and_found_by_the_next_process(f
 def test_a_namespace_that_maps_nobody_builds_in_a_private_folder_and_says_why(folder):
     answer = run(LOAD, folder, ["unshare", "-U"])
     assert f" {UNMAPPED}, and yours. Using " in answer
-    assert "each process builds again. To keep what is built: run as another user than 65534: `unshare" in answer
+    assert "each process builds again. To keep built ops: run as another user than 65534: `unshare" in answer
     assert "LOADED 42 built /proc/self/fd/" in answer and not os.path.exists(f"{folder}/home/.cache/opforge/v2")
 
 

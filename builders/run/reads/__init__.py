@@ -1,1 +1,1 @@
-"""What compilers list as read, and what sources ask for without reading it."""
+"""The files that compilers list as read, and the questions that sources ask without reading a file."""

@@ -1,4 +1,4 @@
-"""What the assembler reads: the files of `.incbin` and `.include`. No compiler lists them; GNU's assembler does.
+"""The files that the assembler reads by `.incbin` and `.include`. No compiler lists them; GNU's assembler does.
 
 clang has an assembler of its own, and a launcher such as ccache may start none. Then the unit is compiled once more, to
 assembly: its directives name the files. If macros of the assembler put the names together, GNU's assembler lists them.
@@ -27,7 +27,7 @@ QUOTED = re.compile(rb'"([^"\\\n]+)')
 STRINGIZED = re.compile(rb"#define[ \t]+\w+\([^\n]*(?:\\\r?\n[^\n]*)*#[ \t]*\w")
 """A macro that puts an argument in quotes."""
 BARE = re.compile(rb"[\w.+/-]*[./][\w.+/-]*\w")
-"""What may be the name of a file without quotes."""
+"""Pattern of the name of a file without quotes."""
 SOURCES = (".s", ".S", ".sx")
 """The ends of names of sources in assembly, which no compiler translates."""
 

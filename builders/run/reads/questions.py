@@ -1,4 +1,4 @@
-"""What files ask without reading another: is there a header of this name, what is the date, what says a variable?"""
+"""Questions of files that read no other file: does a header exist, what is the date, what is a variable's value?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATES = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 DATE = "SOURCE_DATE_EPOCH"
 """The variable that replaces the present date."""
 PIECE = re.compile(rb"\b(?:__|__has|__has_|_?has_include|_?has_embed|_?has_|_include|_embed)\b")
-"""What `##` may make the name of an operator of."""
+"""Parts from which `##` may form the name of an operator."""
 GETENV = re.compile(rb"%:getenv\(\s*(\w+)")
 """How GCC's specs ask for a variable."""
 DIRECTIVE = re.compile(rb"^#(?:define|undef) .*$", re.MULTILINE)
@@ -33,7 +33,7 @@ CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
 MODULE_MAPS = ("module.modulemap", "module.private.modulemap", "module.map", "module_private.map")
 """The files by which clang tells, with -fmodules, that a header belongs to a module."""
 PREDEFINED = "stdc-predef.h"
-"""What gcc includes before each source, if there is one. That of the C library is listed as any other header is."""
+"""The header that gcc includes before each source, if it exists. The C library's is listed as any other header is."""
 HEAD_BYTES = 1 << 16
 """How much of a large file must have no zero byte for it to be text: one that `#embed` or `.incbin` names may be data.
 """
@@ -42,7 +42,7 @@ BINARY = (b"\x7fELF", b"!<ar", b"!<th")
 
 
 class Questions(NamedTuple):
-    """What the text of some files asks."""
+    """The questions in the text of some files."""
 
     names: frozenset[str] = frozenset()
     """The headers that are asked for by their names."""

@@ -1,4 +1,4 @@
-"""What lies around an op's sources before a run. What changes meanwhile is told by it, or else by the clock.
+"""The files around an op's sources before a run: they, or else the clock, show what changes during the run.
 
 The clock is that of the store's file system. Another one, such as a server's, may be behind it: a file there would seem
 to be older than the run. So what lies there is stamped before the run.

@@ -1,1 +1,1 @@
-"""Finds compilers on this machine and identifies them: their programs, what they report, their configuration files."""
+"""Finds compilers on this machine and identifies them: their programs, their reports, their configuration files."""

@@ -17,7 +17,7 @@ ASKED = re.compile(
 )
 """How GCC's specs ask for a file: whether it is there, where it is, or to read it."""
 PART = re.compile(r"[^\s%{}:;|&()*]+")
-"""What may be a file's name among the arguments of a function of specs."""
+"""Pattern of a file's name among the arguments of a function of specs."""
 GCC = re.compile(r"^Found candidate GCC installation: (.+)$", re.MULTILINE)
 DISTRIBUTION = (
     *("/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/redhat-release", "/etc/debian_version"),
@@ -25,7 +25,7 @@ DISTRIBUTION = (
 )
 """The files by which clang recognizes a distribution."""
 LINK_TIME = ("lto-wrapper", "liblto_plugin.so")
-"""What gcc looks for in each link, whether or not it optimizes then."""
+"""Files that gcc looks for in each link, whether or not it optimizes."""
 CLANG_FOLDERS = ("/etc/clang", "~/.config/clang")
 """Where distributions let clang look for configuration files, besides its own folder."""
 

@@ -25,7 +25,7 @@ PACKAGES = ("nvcc", "cccl", "runtime", "crt")
 
 
 class Need(NamedTuple):
-    """What a library for the devices here needs of a toolkit."""
+    """The requirements of a library for the devices here on a toolkit."""
 
     driver: tuple[int, int]
     """The newest CUDA release that the driver supports."""

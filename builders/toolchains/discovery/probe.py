@@ -1,4 +1,4 @@
-"""Probes compilers: what identifies one is found out once, and remembered with the stamps of its programs."""
+"""Probes compilers: a compiler's identity is determined once, and remembered with the stamps of its programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROBE_TIMEOUT = 60.0
 NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
 """Options that assemble an empty source."""
 CompilerInfo = dict[str, Any]
-"""What a compiler reports about itself, JSON-able.
+"""The report of a compiler about itself, JSON-able.
 
 Every kind of compiler has `identity` (name -> text, for the plan key), `stamps` (path of a program -> its stamp) and
 `absent` (paths at which another program would be found first). `cached_info` adds `folders`: the stamps of the folders
@@ -54,7 +54,7 @@ HOST_SHAPE = {
 }
 """The further entries of a C++ compiler's info, with their types."""
 _infos: dict[str, tuple[CompilerInfo, FlatStamps]] = {}
-"""What this process has read or probed, by the name that it is remembered under, with the stamps that it follows from.
+"""Results that this process has read or probed, by the name under which they are remembered, with their stamps.
 """
 _unsaved: set[str] = set()
 

@@ -15,7 +15,7 @@ COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|n
 """The real names of compilers that obey no other variables than those that opforge knows."""
 ELF = b"\x7fELF"
 STARTED = ("g++", "gcc", "c++", "cc", "clang++", "clang")
-"""What a wrapper looks for on PATH."""
+"""Programs that a wrapper looks for on PATH."""
 
 
 def path_folders() -> list[str]:

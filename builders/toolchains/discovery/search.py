@@ -1,4 +1,4 @@
-"""The folders that a compiler searches by itself, from what it prints about them.
+"""The folders that a compiler searches by itself, from its own output.
 
 A folder's name may hold what str.splitlines and str.strip count as white space, such as U+2028.
 """

@@ -69,7 +69,8 @@ inline void check_shim(AOTITorchError code, const char* what) {
     check_shim(aoti_torch_get_numel(tensor, &out.numel), "the size");
     check_shim(aoti_torch_get_sizes(tensor, &sizes), "the sizes");
     out.sizes = sizes;
-    out.strided = layout == aoti_torch_layout_strided();
+    static const int32_t kStrided = aoti_torch_layout_strided();
+    out.strided = layout == kStrided;
     if (!out.strided) return out;
     check_shim(aoti_torch_is_contiguous(tensor, &out.contiguous), "the layout");
     check_shim(aoti_torch_get_strides(tensor, &strides), "the strides");
@@ -107,6 +108,8 @@ public:
 
     // Reads the next arguments, one tensor for each name.
     [[gnu::noinline]] void tensors(Names names) {
+        tensors_.reserve(names.count);
+        lengths_.reserve(names.count);
         for (size_t i = 0; i < names.count; ++i) tensor();
     }
     [[gnu::noinline]] void tensor_lists(Names names) {

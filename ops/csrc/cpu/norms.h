@@ -110,7 +110,7 @@ private:
             if (kCentred) {
                 x = x - moments.mean;
                 if (left < Pair::kWidth) x = x * ones<T>(left);
-                moments.template add<!kSummed && std::is_same_v<T, float>>(x);
+                moments.template add<std::is_same_v<T, float>>(x);
             }
             moments.block_squares = fma(x, x, moments.block_squares);
         };

@@ -22,6 +22,8 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 1 << 12, 1 << 16
 ROWS_PER_MULTIPROCESSOR = 128
 """The aim, unless chunks would become too small. It is several times what a multiprocessor runs at once, so that few
 multiprocessors idle while the last rows are processed."""
+FEW_ROWS = 64
+"""So many rows of a table, or fewer, are computed by Python."""
 CACHED_TABLES = 16
 """The number of tables that are cached; the least recently used one is dropped first."""
 CODES = {dtype: code for code, dtype in enumerate(ELEMENTS)}
@@ -153,25 +155,57 @@ def _new_table(
     sizes: list[int],
     codes: list[int],
 ) -> Table:
-    """Returns a table of tensors at these addresses, by list, and of these sizes. All rows are computed at once."""
+    """Returns a table of tensors at these addresses, by list, and of these sizes."""
     assert lists[0] is not None
     device = lists[0][1][indices[0]].device
     chunk = chunk_size(sum(sizes), devices.multiprocessor_count(device))
     counts = [-(-size // chunk) for size in sizes]
     ends = list(itertools.accumulate(counts))
-    per_tensor = torch.tensor([indices, sizes, [end - count for end, count in zip(ends, counts, strict=True)], ends])
-    row = torch.arange(ends[-1])
+    begins = [end - count for end, count in zip(ends, counts, strict=True)]
+    make_rows = _few_rows if ends[-1] <= FEW_ROWS else _many_rows
+    rows = make_rows(lists, indices, sizes, codes, counts, chunk)
+    spans = torch.tensor([*zip(begins, ends, indices, strict=True)])
+    return Table(dtypes, _copied(rows, device), _copied(spans, device), devices.raw_stream(device))
+
+
+def _few_rows(
+    lists: Sequence[tuple[list[int], Sequence[Tensor]] | None],
+    indices: list[int],
+    sizes: list[int],
+    codes: list[int],
+    _counts: list[int],
+    chunk: int,
+) -> Tensor:
+    """Returns the rows of a table, computed one by one: for a few, torch's calls in `_many_rows` take longer."""
+    rows = []
+    for number, (index, size) in enumerate(zip(indices, sizes, strict=True)):
+        parts = [(part[0][number], part[1][index].element_size()) if part else (0, 0) for part in lists]
+        for start in range(0, size, chunk):
+            addresses = [address + start * width for address, width in parts]
+            rows.append([*addresses, codes[number % len(codes)], min(size - start, chunk), index])
+    return torch.tensor(rows)
+
+
+def _many_rows(
+    lists: Sequence[tuple[list[int], Sequence[Tensor]] | None],
+    indices: list[int],
+    sizes: list[int],
+    codes: list[int],
+    counts: list[int],
+    chunk: int,
+) -> Tensor:
+    """Returns the rows of a table, all computed at once."""
+    per_tensor = torch.tensor([indices, sizes, [0, *itertools.accumulate(counts[:-1])]])
+    row = torch.arange(sum(counts))
     owner = torch.repeat_interleave(torch.tensor(counts))
-    number, size, begin = (values[owner] for values in per_tensor[:3])
+    number, size, begin = (values[owner] for values in per_tensor)
     starts = (row - begin) * chunk
     columns = [
         torch.zeros_like(row) if part is None else _addresses(*part, indices, owner, starts, len(codes) == 1)
         for part in lists
     ]
     kinds = torch.tensor(codes)[owner] if len(codes) > 1 else torch.full_like(row, codes[0])
-    rows = torch.stack([*columns, kinds, (size - starts).clamp_max(chunk), number], 1)
-    spans = per_tensor[[2, 3, 0]].t().contiguous()
-    return Table(dtypes, _copied(rows, device), _copied(spans, device), devices.raw_stream(device))
+    return torch.stack([*columns, kinds, (size - starts).clamp_max(chunk), number], 1)
 
 
 def _addresses(

@@ -1,4 +1,4 @@
-"""What the functions of these ops check of their tensors before they launch a kernel."""
+"""Checks of the tensors of these ops before a kernel is launched."""
 
 from __future__ import annotations
 

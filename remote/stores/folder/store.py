@@ -48,7 +48,7 @@ _REASONS = {
         "Replace the link: none is followed below the store's folder",
     ),
     errno.ENOTDIR: ("a part of the path is a link or no folder", "Remove it: no link is followed below the folder"),
-    errno.EINVAL: ("it is not a regular file", "Remove what was put in its place"),
+    errno.EINVAL: ("it is not a regular file", "Remove the file or folder in its place"),
 }
 _MISSING = "Check the URL, and that the file system is mounted"
 

@@ -18,7 +18,7 @@ from .pacing import EndlessAnswerError
 from .timing import Timing
 
 FAILURES = (OSError, ValueError, http.client.HTTPException, TrustError, CredentialsError, EndlessAnswerError)
-"""What connecting, sending and reading can raise. http.client raises ValueError if a chunk has a negative length."""
+"""Exceptions of connecting, sending and reading. http.client raises ValueError if a chunk has a negative length."""
 TRY_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NETWORK = "Check the URL and the network"
 

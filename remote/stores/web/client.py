@@ -1,4 +1,4 @@
-"""Sends requests on kept connections, follows redirects within the host, and tries again what may succeed later."""
+"""Sends requests on kept connections, follows redirects within the host, and repeats failed requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: a token from a variable, or a login of ~/.netrc. Neither is ever printed."""
+"""Credentials for requests: a token from a variable, or a login of ~/.netrc. Neither is ever printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The socket below http.client, with bounds: what a server sends cannot take for ever, and cannot be endless."""
+"""The socket below http.client, with bounds on the time and size of a server's response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EndlessAnswerError(Exception):
 
 
 class PacedSocket:
-    """What http.client uses of a socket: sendall, makefile and close.
+    """The methods of a socket that http.client uses: sendall, makefile and close.
 
     As with a socket, what `makefile` returned can still be read after `close`.
     """

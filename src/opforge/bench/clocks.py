@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
-from opforge.ops.cases.form import Seconds
+from opforge.ops.cases.case import Seconds
 
 CACHES = 4
 """A device's buffers are at least this many times its second cache, so that no call finds data of the one before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opforge.ops.cases.form import OURS
+from opforge.ops.cases.case import OURS
 
 from .medians import Median, round_ratios, spread
 from .results import Key, Result, Run
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What both runs measured, and what only one of them did."""
+    """The measurements of both runs, and those of only one run."""
 
     changes: list[Change]
     left_out: list[tuple[Key, str]]

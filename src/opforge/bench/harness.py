@@ -177,7 +177,7 @@ class Report:
     """The results of one benchmark."""
 
     measured: str
-    """What is measured, in words."""
+    """The measured quantity, in words."""
     ceiling: str
     """The limit that no implementation could exceed, and how it is measured."""
     tables: list[Table] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine on which figures were measured."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def describe(device: str = "cpu") -> dict[str, Any]:
 
 
 FACTS = ("cpu", "cores", "memory", "system", "python", "torch", "opforge", "compiler", "device", "threads")
-"""What describes a machine; the load average is a run's."""
+"""The fields that describe a machine; the load average belongs to a run."""
 IDENTITY = ("cpu", "cores", "memory", "system", "device")
-"""What two runs must have in common. Versions may differ: these are what is compared."""
+"""The fields that must be equal in two compared runs. Versions may differ: a comparison may be of versions."""
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from opforge.ops.cases.form import OURS, TIME, Call, Case, MissingError, Place, Prepared, Seconds
+from opforge.ops.cases.case import OURS, TIME, Call, Case, MissingError, Place, Prepared, Seconds
 
 from .clocks import DeviceClock, HostClock, clock_for
 from .harness import take_turns

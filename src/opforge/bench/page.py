@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from opforge.ops.cases.form import OURS
+from opforge.ops.cases.case import OURS
 
 from . import plots, texts
 from .compare import SAME, compare

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opforge.ops.cases.form import OURS, UNITS
+from opforge.ops.cases.case import OURS, UNITS
 
 from . import texts
 from .medians import Median, median

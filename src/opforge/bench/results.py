@@ -1,4 +1,4 @@
-"""What a run measured, and its file: JSON, with a version."""
+"""The results of a run, and their file: JSON, with a version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from opforge.errors import BenchFileError
 from opforge.errors.base import damage
 from opforge.foundation import formats
-from opforge.ops.cases.form import OURS, UNITS
+from opforge.ops.cases.case import OURS, UNITS
 
 from . import machine, texts
 from .medians import METHOD, Median, fastest, median, speed_ratio
@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
     """One goal of a result."""
 
     what: str
-    """What the figure is: "of torch"."""
+    """The meaning of the figure: "of torch"."""
     value: float
     goal: float
     is_met: bool | None
@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What two runs are compared by."""
+    """The key by which results of two runs are compared."""
 
     op: str
     case: str
@@ -70,7 +70,7 @@ class Result:
     device: str
     unit: str
     amount: float
-    """What one call does, for the rate: bytes, requests."""
+    """The amount of work of one call, for the rate: bytes, requests."""
     baseline: list[str]
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Contender -> seconds of one call, for each round. Samples of one round belong together."""
@@ -90,7 +90,7 @@ class Result:
 
     @property
     def key(self) -> Key:
-        """What the result is compared by."""
+        """The key by which the result is compared."""
         return Key(self.op, self.case, self.size, self.dtype, self.device)
 
     @property
@@ -100,7 +100,7 @@ class Result:
 
     @property
     def clock(self) -> str:
-        """What the figures are made from: WALL, or PROCESSOR if the machine was busy and each call has one thread."""
+        """The clock of the figures: WALL, or PROCESSOR if the machine was busy and each call has one thread."""
         return PROCESSOR if self.busy > BUSY and all(map(self._has_one_thread, self.samples)) else WALL
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.ops.cases.form import TIME
+from opforge.ops.cases.case import TIME
 
 from .medians import Median
 

@@ -1,4 +1,4 @@
-"""Checks every op that is usable here, and remembers what was checked on which device."""
+"""Checks every op that is usable here, and records the result for each device."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.accelerator.entry_points import entry_points
-from opforge.foundation import memory, memory_writer, release
+from opforge.foundation import memory, memory_writer, opforge_version
 from opforge.report.ops import OfferedOp, offers, own_offers, readiness
 
 from . import kernels, own_process, stages
 from .kernels import InstalledKernel
 
 Work = Callable[[Callable[..., None]], None]
-"""What a child does: it gets a function that reports values by name."""
+"""The work of a child process. Its argument is a function that reports values by name."""
 
 MOST_SECONDS = 110.0
 """How long the checks of a run may take together; what needs a build is built before. An op that is left is named."""
@@ -26,7 +26,7 @@ BAD = ("failed", "crashed")
 
 
 class Checked(NamedTuple):
-    """What was found out about an op on a device."""
+    """The result of checking an op on a device."""
 
     name: str
     """The builder's class, or package.module:Class of the user's own; ORG/NAME of an installed kernel package;
@@ -46,7 +46,7 @@ class Checked(NamedTuple):
     tests: int = 0
     """How many tests of the contract have passed."""
     promises: Sequence[str] = ()
-    """What all of its cases that have a reference promise, and was tried."""
+    """Promises that were tried and that all of its cases with a reference make."""
     error_units: float | None = None
     """The largest error of its results, in units of the op's conditioning."""
     eager_units: float | None = None
@@ -191,7 +191,7 @@ def _outcome(row: Checked, ended: own_process.Ended) -> Checked:
 def _remember(row: Checked) -> None:
     """Remembers the outcome as long as the op's library is the same."""
     if row.library:
-        value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": release.VERSION}
+        value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": opforge_version.VERSION}
         memory_writer.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
 
 

@@ -1,4 +1,4 @@
-"""Do compiled graphs travel with the torch that is installed? Tried in processes of their own, and remembered.
+"""Tests whether compiled graphs can be shared with the installed torch, in processes of their own; records the result.
 
 A release of torch that opforge does not know may have changed what `torch_internals/inductor.py` wraps. A function of
 another form would give wrong graphs without an error. So it is tried: a graph must be found in another process without
@@ -35,7 +35,7 @@ LAST = 400
 
 
 class Outcome(NamedTuple):
-    """What a step has shown."""
+    """The result of a step."""
 
     step: str
     state: str

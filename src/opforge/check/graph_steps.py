@@ -15,7 +15,7 @@ from opforge.errors import CompileForbiddenError
 
 NAME = "opforge-check"
 OPS = ("kernel", "schema", "fake")
-"""What is edited of three ops, each of which is called by a function of its name."""
+"""The edited parts of three ops. Each op is called by a function of its name."""
 FIRST, FOUND, EDITED = "compile", "find", "edit"
 MARK = "opforge-check-compiled:"
 """How the line begins that says what was wrong: others may print too."""
@@ -24,7 +24,7 @@ factor = 2.0
 
 
 class Step(NamedTuple):
-    """What a process does."""
+    """The steps of a process."""
 
     kind: str
     torch: str

@@ -30,7 +30,7 @@ class InstalledKernel(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What the variant is for, as its folder says it."""
+        """The properties of the variant, from the name of its folder."""
         return self.variant.candidate.label
 
     @property
@@ -62,7 +62,7 @@ def installed(names: Sequence[str] = ()) -> list[InstalledKernel]:
     ]
     for name in names:
         if name not in {kernel.name for kernel in found}:
-            raise KernelNotFoundError(name, [root.path for root in roots], "opforge ls shows what is installed.")
+            raise KernelNotFoundError(name, [root.path for root in roots], "opforge ls shows installed packages.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Runs a function in a process of its own, whatever becomes of it: it may crash, hang, or end the process."""
+"""Runs a function in a process of its own: it may crash, hang, or end that process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ended(NamedTuple):
     """How a process ended."""
 
     said: dict[str, Any]
-    """What it has reported, by name; of a name that it reported twice, the last value."""
+    """The reported values, by name; of a name that was reported twice, the last value."""
     problem: str = ""
     """Why it did not end by itself with success; empty if it did."""
     printed: str = ""

@@ -1,4 +1,4 @@
-"""What is done with one op, in a process of its own: load it, call it, compare it, measure it."""
+"""Checks one op, in a process of its own: loads it, calls it, compares its results and measures it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ COMMANDS = {
     "repair-wheel": ("opforge.cli.repair_wheel:command", "Copy what ops need into their wheel, by auditwheel."),
     "report": (
         "opforge.cli.report:command",
-        "Show what is on this machine, and whether each op is ready, cached, buildable or unusable.",
+        "Show the state of this machine, and whether each op is ready, cached, buildable or unusable.",
     ),
     "rm": ("opforge.cli.removing:rm_command", "Remove built ops and installed packages from this machine."),
     "split-wheel": ("opforge.cli.split_wheel:command", "Split a wheel with ops into one for each kind of machine."),

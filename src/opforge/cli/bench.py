@@ -59,7 +59,7 @@ def command(
     compare: str,
     html_path: str,
 ) -> None:
-    """Measure ops beside their rivals and a baseline: what the machine does with as many bytes.
+    """Measure ops beside their rivals and a baseline: the machine's own speed for as many bytes.
 
     OP is a name that `opforge bench --list` shows; without one, all ops are measured. Contenders take turns in one
     process. Compare ratios rather than times: a machine's speed changes from hour to hour.
@@ -237,7 +237,7 @@ def _show(group: Sequence[Result]) -> None:
 
 
 def _show_summary(run: Run) -> None:
-    """Prints who took no part and why, the method, the machine and its load."""
+    """Prints the contenders that were not measured with their reasons, the method, the machine and its load."""
     from opforge.bench.medians import METHOD
 
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -278,7 +278,7 @@ def _show_summary(run: Run) -> None:
 
 
 def _show_comparison(comparison: Comparison, path: str, to_error: bool) -> None:
-    """Prints what became worse and better, and how many did not change."""
+    """Prints the results that became worse and better, and the number of unchanged ones."""
     from opforge.bench import texts
     from opforge.bench.compare import BETTER, LEAST, SAME, WORSE
     from opforge.ops.cases import OURS

@@ -35,7 +35,7 @@ COLUMNS = (
     "REASON",
 )
 COMPILED = "compiled"
-"""What is given instead of ops to try compiled graphs."""
+"""The argument that checks compiled graphs instead of ops."""
 OP_SECONDS, STEP_SECONDS = 60.0, 600.0
 EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
 
@@ -44,20 +44,20 @@ EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or cras
 @click.argument("ops", nargs=-1, metavar="[OP|PACKAGE]...", shell_complete=completed_names.ops)
 @click.option("--device", "devices", multiple=True, help="cpu, cuda, ...; by default the one in use, and the CPU.")
 @click.option("--timeout", type=float, help="Seconds that one op may take (60), or a step of `compiled` (600).")
-@click.option("--list", "as_list", is_flag=True, help="Check nothing: show what was last checked, on which device.")
+@click.option("--list", "as_list", is_flag=True, help="Check nothing: show the last check of each op, and its device.")
 @json_option
 def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, as_list: bool, as_json: bool) -> None:
     """Check every op that is usable here: ours, those of other packages, and installed kernel packages.
 
     OP is a builder's name, or package.module:Class of your own. PACKAGE is a Python package that offers ops, or a
-    kernel package, ORG/NAME. Each is loaded and called in a process of its own, so that one that crashes is a line of
-    the table. Its results are compared with a reference in float64, torch.library.opcheck looks at its schema and fake
+    kernel package, ORG/NAME. Each op is loaded and called in a process of its own, so that a crash is one line of the
+    table. Its results are compared with a reference in float64, torch.library.opcheck looks at its schema and fake
     kernel, and its speed is measured beside a copy of as many bytes. The accelerator is tested by the contract of
-    accelerators. What is not built yet is built first; the rest takes less than two minutes.
+    accelerators. Ops that are not built yet are built first; the rest takes less than two minutes.
 
-    With `compiled` alone no op is checked: it is tried whether compiled graphs travel with the installed torch. Another
-    process must find them without a compiler, and edits of ops and guards that fail must be noticed. If a torch that
-    opforge does not know passes, that is remembered, and opforge.compiled uses it.
+    With `compiled` alone no op is checked. The command tests whether compiled graphs can be shared with the installed
+    torch: another process must find them without a compiler, and must notice edited ops and failed guards. If a torch
+    that opforge does not know passes, the result is recorded, and opforge.compiled works with that torch.
 
     \b
     Examples:
@@ -184,7 +184,7 @@ def _print(results: Sequence[Checked]) -> None:
             click.echo(f"{row.name} on {row.accelerator or row.target}: {', '.join(row.promises)}")
     states = Counter(row.state for row in results)
     heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
-    click.echo("unchecked: the op was loaded and called, and no reference says what is right.")
+    click.echo("unchecked: the op was loaded and called, and it has no reference.")
 
 
 def _first_line(row: Checked) -> str:

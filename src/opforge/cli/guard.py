@@ -107,7 +107,7 @@ class GuardedGroup(Guarded, click.Group):
     """A group of such commands. Its help does not shorten their summaries; a mistyped name brings the nearest one."""
 
     moved: Mapping[str, str] = MappingProxyType({})
-    """Words that are no commands of it -> what to type instead."""
+    """Words that are not commands of the group -> the command to type instead."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -160,7 +160,7 @@ def quiet_option() -> click.Option:
 
 def verbose_option() -> click.Option:
     """Returns the option -v."""
-    text = "Print more: what is looked up and why, internals, whole tracebacks."
+    text = "Print more: each look-up with its reason, internals, whole tracebacks."
     return click.Option(
         ["-v", "--verbose"], is_flag=True, expose_value=False, callback=messages.set_verbosity, help=text
     )

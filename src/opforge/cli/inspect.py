@@ -1,4 +1,4 @@
-"""`opforge inspect`: what a built op contains, and what loading it needs."""
+"""`opforge inspect`: the contents of a built op, and the requirements for loading it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ MAX_FUNCTIONS = 10
 """How many of the largest functions are shown. --json has all of them."""
 
 
+FACADE_HINT = (
+    "hint: `opforge why-not` with a project's sources lists what keeps it from the facade. "
+    "On the facade one library serves each torch from 2.10 on, and each Python."
+)
+
+
 @click.command("inspect", cls=Guarded)
 @click.argument("what", metavar="ENTRY|OP|PATH", required=False, shell_complete=completed_names.inspected)
 @click.option("--env", "is_environment", is_flag=True, help="Inspect the extensions of an installed environment.")
@@ -35,18 +41,18 @@ MAX_FUNCTIONS = 10
 def command(
     what: str | None, is_environment: bool, targets: Sequence[Target], levels: Sequence[str], as_json: bool
 ) -> None:
-    """Show what a built op contains and what loading it needs.
+    """Show the contents of a built op, and the requirements for loading it.
 
     For device code: the architectures, and for each kernel its registers, shared memory and spills. For host code:
-    sizes, exports, libraries, and what the compilers printed.
+    sizes, exports, libraries, and the output of the compilers.
 
     ENTRY is a key or an op of `opforge ls`; of a key, any beginning that no other key has is enough. OP is as for
     build-ops, and must have been built. PATH is a library, a cubin, an HSACO, a fatbin, a clang bundle, a PTX file, a
     folder of such files, or a layer: all of its entries are shown.
 
     With --env, PATH is the folder of an environment, or left out for the one that opforge runs in. Each installed
-    extension of torch is shown with the oldest torch, Python and glibc that it loads under. The exit code is 1 if one
-    is bound to one torch or one Python, or does not load here.
+    extension of torch is shown with the oldest torch, Python and glibc that it loads under. The exit code is 1 if an
+    extension is bound to one torch or one Python, or does not load here.
 
     \b
     Examples:
@@ -108,6 +114,8 @@ def _inspect_environment(where: str, as_json: bool) -> None:
         for one in found:
             for problem in one.problems:
                 click.echo(f"{one.distribution}: {os.path.basename(one.path)} {problem}")
+        if any("is bound to" in problem for one in found for problem in one.problems):
+            click.echo(FACADE_HINT)
     if any(one.problems for one in found):
         click.get_current_context().exit(FAILED)
 
@@ -177,7 +185,7 @@ def _entries_of_store(folder: str) -> list[str]:
 
 
 def _build_record(folder: str) -> dict[str, Any]:
-    """Returns what the files of an entry's folder say of its library and build; empty if it is no entry's.
+    """Returns the facts about library and build in the files of an entry's folder; empty for any other folder.
 
     Keys: op, abi, target, torch_target (if recorded), file, compiler, and `said`, what the compilers printed. The last
     two are empty for an entry of a layer, which does not hold how it was built.

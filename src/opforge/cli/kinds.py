@@ -1,4 +1,4 @@
-"""Names with their kinds on the command line, `KIND:NAME`, and what of them is on this machine: a loop over the kinds.
+"""Names with their kinds on the command line, `KIND:NAME`, and their artifacts on this machine: a loop over the kinds.
 
 An op needs no kind before its name, and neither does a package, which has a slash.
 """

@@ -1,4 +1,4 @@
-"""`opforge ls`: what is on this machine, or in a store."""
+"""`opforge ls`: lists the artifacts on this machine, or in a store."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 @click.option("--kind", type=click.Choice((*kinds.PLAIN, *kinds.OTHERS)), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
-    """List built ops, packages, and all other kinds; with a URL, what that store holds.
+    """List built ops, packages, and all other kinds; with a URL, the contents of that store.
 
     NAME is an op, a key of the cache, a package as ORG/NAME, or another kind as KIND:NAME, such as tuned:CPUAdam and
-    jit:triton/solver; it may be a glob. With --kind it is a name of that kind. Of a package also what
-    was measured of it is listed, by machine, if it was published with --bench. Signatures in a store are not verified:
-    see `opforge verify URL`. A server that cannot list what it has is asked for packages by their names.
+    jit:triton/solver; it may be a glob. With --kind it is a name of that kind. For a package
+    that was published with --bench the measurements are listed too, by machine. Signatures in a store are not verified:
+    see `opforge verify URL`. A server that cannot list its contents is asked for packages by their names.
 
     \b
     Examples:
@@ -155,7 +155,7 @@ def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item
     for name, names in kinds.by_kind(given, "ls URL", kind or "").items():
         wanted = {(check(one, "NAME") if name == "package" else normalized(one)): one for one in names}
         found = set[str]()
-        # A server that cannot list what it has is asked for packages by their names.
+        # A server that cannot list its contents is asked for packages by their names.
         items = (
             chain.from_iterable(maintenance.of_name(store, name, one) for one in wanted)
             if name == "package"

@@ -15,7 +15,7 @@ from .output import emit_json
 
 @click.command("new", cls=Guarded)
 @click.argument("path", metavar="NAME")
-@click.option("--kind", type=click.Choice(tuple(KINDS)), default="cpu", show_default=True, help="What it is for.")
+@click.option("--kind", type=click.Choice(tuple(KINDS)), default="cpu", show_default=True, help="The kind of project.")
 @click.option(
     "--build-system",
     type=click.Choice(tuple(BUILD_SYSTEMS)),
@@ -28,8 +28,8 @@ def command(path: str, kind: str, build_system: str, as_json: bool) -> None:
     """Create a project of an op, or of an accelerator.
 
     NAME is the new folder, and its last part the name of the package. The project has an op that works, its case, which
-    is what tests, check, bench and tune read, a wheel that holds the built op, a kernel package, and the file of a
-    public forge that builds the wheels. Nothing that exists is changed.
+    tests, check, bench and tune read, a wheel that holds the built op, a kernel package, and the file of a
+    public forge that builds the wheels. Existing files are not changed.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What a command prints: tables on a terminal, tab-separated lines in a pipe, one JSON document with --json."""
+"""The output of commands: tables on a terminal, tab-separated lines in a pipe, one JSON document with --json."""
 
 from __future__ import annotations
 

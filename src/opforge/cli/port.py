@@ -1,4 +1,4 @@
-"""`opforge port`: rewrites code for one vendor's device, lists it, or shows what would change."""
+"""`opforge port`: rewrites code for one vendor's device, lists it, or shows the changes."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ CLEAR_LINE = "\r\x1b[K"
 def command(paths: Sequence[str], check: bool, as_diff: bool, exclude: Sequence[str], as_json: bool) -> None:
     """Make code for one vendor's device run on all: torch.cuda.f() becomes get_accelerator().f().
 
-    PATH is a Python file or a folder of Python files. Files are changed in place, and their formatting is kept. What
-    cannot be decided is left unchanged and listed. A line with the comment `# opforge: keep` is neither changed nor
-    listed.
+    PATH is a Python file or a folder of Python files. Files are changed in place, and their formatting is kept. Code
+    that cannot be decided is left unchanged and listed. A line with the comment `# opforge: keep` is neither changed
+    nor listed.
 
     \b
     Examples:

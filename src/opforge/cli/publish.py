@@ -57,11 +57,12 @@ def command(
     """Publish packages that `opforge pack` wrote into these folders, ops of the cache, and all other kinds to a store.
 
     KIND:NAME is as `opforge ls` lists it, and may be a glob; tuned:module:Class is the result of an op of your own.
-    What was fetched is never published: its publisher has signed it.
+    Fetched artifacts are never published: their publisher has signed them.
 
-    Without a name the package in this folder is published. Files are put before what names them, so one that is
-    interrupted leaves nothing visible. The same package again changes nothing; a version that has other files is
-    refused. Ops that were built with your own CXXFLAGS, CPPFLAGS or LDFLAGS need ?flags=1 in the URL.
+    Without a name the package in this folder is published. Files are uploaded before the index that names them, so an
+    interrupted command leaves nothing visible. Publishing the same package again changes nothing; a version that exists
+    with other files is refused. Ops that were built with your own CXXFLAGS, CPPFLAGS or LDFLAGS need ?flags=1 in the
+    URL.
 
     hf:ORG/NAME in place of the URL is a repository of the Hugging Face hub, for packages alone: their variants become
     one commit on the branch of their version, v3 of version 3, or on that after an @.
@@ -115,7 +116,7 @@ def command(
 
 
 def _signer(remote: Remote, key: str) -> Signer | None:
-    """Returns what signs; None for a remote with unsigned=1."""
+    """Returns the signer; None for a remote with unsigned=1."""
     from opforge.remote.signatures import keys
 
     return None if remote.is_unsigned else keys.signer(key)
@@ -129,7 +130,7 @@ def _renew_list(store: ObjectStore, signer: Signer) -> None:
 
 
 def _show_foreign(foreign: Sequence[str]) -> None:
-    """Says what was left out because others have made it."""
+    """Reports the artifacts that were left out because others have made them."""
     if foreign:
         some = ", ".join(foreign[:3]) + (" and more" if len(foreign) > 3 else "")
         advice = "their publishers sign them, and opforge mirror copies them"
@@ -182,7 +183,7 @@ def _push(
     as_json: bool,
     takes_all: bool,
 ) -> tuple[list[Pushed], list[tuple[str, str]], list[str]]:
-    """Publishes things of any kind. Returns what was published, what failed with the reason, and what others made.
+    """Publishes artifacts of any kind. Returns the published ones, the failed ones with reasons, and those of others.
 
     An op that others made is a failure if it was named.
     """

@@ -1,4 +1,4 @@
-"""`opforge rm` and `opforge gc`: remove what is named, and what nothing needs."""
+"""`opforge rm` and `opforge gc`: remove named artifacts, and those that nothing needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opforge.remote.kinds import Kind
 
 NAMED = "named"
-"""Why what is no op is removed."""
+"""The reason for removing artifacts that are not ops."""
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 
 
@@ -55,9 +55,9 @@ def rm_command(
 ) -> None:
     """Remove built ops from the cache, installed packages, and all other kinds by KIND:NAME.
 
-    It acts on this machine alone. Ops and keys are removed pinned or not, without asking; the next load builds them
-    again. Of a package all versions are removed, or those of a version or a range. In a store nothing is removed by
-    name: see `opforge withdraw`.
+    The command acts on this machine alone. Ops and keys are removed pinned or not, without asking; the next load builds
+    them again. Of a package all versions are removed, or those of a version or a range. In a store nothing is removed
+    by name: see `opforge withdraw`.
 
     \b
     Examples:
@@ -197,10 +197,10 @@ def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[l
 def gc_command(
     url: str, max_size: int | None, max_age: float | None, unused_for: float | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Remove from the cache what exceeds the limits, and what killed processes left; with a URL, from that store.
+    """Remove entries over the limits, and files of killed processes, from the cache; with a URL, from that store.
 
-    In the cache pinned entries stay, and so does what was built or used within the last seconds. In a store the blobs
-    and statements are removed that nothing names and that are older than a day.
+    In the cache, pinned entries stay, and so do entries that were built or used within the last seconds. In a store,
+    blobs and statements are removed if nothing names them and they are older than a day.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`opforge report`: what is on this machine, and whether each op is ready, cached, fetchable, buildable or unusable."""
+"""`opforge report`: the state of this machine, and of each op: ready, cached, fetchable, buildable or unusable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from .output import counted, emit_json, heading, show_table, size_text
 
 
 @click.command("report", cls=Guarded)
-@click.option("--all", "shows_all", is_flag=True, help="Show what is absent too, capabilities, and all paths.")
+@click.option("--all", "shows_all", is_flag=True, help="Show absent parts too, capabilities, and all paths.")
 @click.option(
-    "--machine", is_flag=True, help="Print what packages are judged by, for `opforge install --for --dry-run`."
+    "--machine",
+    is_flag=True,
+    help="Print the facts that choose variants, for `opforge install --for --dry-run`.",
 )
 @json_option
 def command(shows_all: bool, machine: bool, as_json: bool) -> None:

@@ -184,7 +184,7 @@ def normalized(name: str) -> str:
 
 
 def unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target] = ()) -> str:
-    """Returns what is said of a name that no package offers: the nearest ones, all, and how to name a class."""
+    """Returns the message about a name that no package offers: the nearest names, all, and how to name a class."""
     import difflib
 
     by_form = {normalized(other): other for other in offered}

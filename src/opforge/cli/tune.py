@@ -1,4 +1,4 @@
-"""`opforge tune`: times what an op lets it choose, and keeps what is faster on this machine."""
+"""`opforge tune`: times the configs of an op, and keeps those that are faster on this machine."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from opforge.tuning.run import Done, Step
     from opforge.tuning.subjects import Subject
 
-EXIT_CODES = "Exit codes: 0 success; 1 something failed; 2 wrong usage; 130 interrupted, with what was timed by then."
+EXIT_CODES = "Exit codes: 0 success; 1 something failed; 2 wrong usage; 130 interrupted, with the results so far."
 
 
 @click.command("tune", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("names", nargs=-1, required=True, metavar="OP|MODULE...", shell_complete=completed_names.ops)
 @click.option("--shapes", metavar="FILE", default="", help="Time these sizes: JSON, a list of sizes by dtype.")
 @click.option("--budget", metavar="TIME", type=duration, default=None, help="End after this time, such as 60s or 10m.")
-@click.option("--again", is_flag=True, help="Also time what an earlier run has timed.")
+@click.option("--again", is_flag=True, help="Also time configs that an earlier run has timed.")
 @json_option
 def command(names: Sequence[str], shapes: str, budget: float | None, again: bool, as_json: bool) -> None:
     """Time the configs that an op declares beside its defaults, by turns, and keep what is faster here.
 
     A config is taken if its result agrees with the op's reference and if the 95 % interval of its time lies below 0.98
-    of the default's. If the machine is busy with other work, the default stays. The next load of the op uses what was
-    found, also in other processes. MODULE stands for all its builders that have something to tune.
+    of the default's. If the machine is busy with other work, the default stays. The next load of the op uses the
+    result, also in other processes. MODULE stands for all its builders with tunable configs.
 
-    What is known is written after each size: a run that was stopped goes on where it ended. `opforge publish` sends a
+    Results are written after each size: a stopped run continues where it ended. `opforge publish` sends a
     result to a store as tuned:OP, and machines with the same code, processor level and number of cores take it.
 
     \b

@@ -1,4 +1,4 @@
-"""What `opforge cache explain` says of tuning results."""
+"""Tuning results in the output of `opforge cache explain`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
-    """Returns, as `tuned`, which result counts for an entry here; nothing for an op that has nothing to tune."""
+    """Returns, as `tuned`, which result counts for an entry here; nothing for an op without tunable configs."""
     has_configs = any(getattr(kernel, "configs", ()) for kernel in getattr(builder, "kernels", ()))
     if not (has_configs or spec.tunable):
         return {}
@@ -26,7 +26,11 @@ def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
     if found is None:
         return {"tuned": {"path": "", "problem": "", "rows": [], "wanted": wanted.path(places[0][0])}}
     problem = found.problem
-    if not problem and not spec.kernels:
+    if not problem and spec.kernels:
+        from opforge.builders.triton_op_builder import tuned as kernels_tuned
+
+        problem = kernels_tuned.choices(found.value["rows"], getattr(builder, "kernels", ()))[1]
+    elif not problem:
         problem = tuned.table(found.value["rows"], dict(spec.tunable))[1]
     return {"tuned": {"path": found.path, "problem": problem, "rows": found.value.get("rows", [])}}
 

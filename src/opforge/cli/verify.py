@@ -1,4 +1,4 @@
-"""`opforge verify`: checks what is on this machine, or in a store."""
+"""`opforge verify`: checks the cache and packages of this machine, or a store."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     """Check the cache and the installed packages; with a URL, everything in that store.
 
-    Of the cache everything is checked in full, by digest, whatever its kind.
-    What is damaged is set aside, and made again when it is needed. With names, only these are checked. In a
-    store every statement and all its files are checked, with the keys that are trusted here, and the lists of
-    withdrawals. The exit code is 1 if something is damaged or would not be accepted.
+    All kinds in the cache are checked in full, by digest. A damaged entry is set aside, and built again when it is
+    needed. With names, only these are checked. In a store every statement and all its files are checked, with the keys
+    that are trusted here, and the lists of withdrawals. The exit code is 1 if anything is damaged or would be refused.
 
     \b
     Examples:
@@ -63,7 +62,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
 
 
 def _verify_cache(names: Sequence[str], as_json: bool) -> dict[str, Any]:
-    """Checks the entries of the cache, or those that are named; prints what is damaged, and returns the JSON."""
+    """Checks the entries of the cache, or the named ones; prints the damaged ones, and returns the JSON."""
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import verify
 
@@ -89,7 +88,7 @@ def _verify_cache(names: Sequence[str], as_json: bool) -> dict[str, Any]:
 
 
 def _verify_others(of: Sequence[Kind], named: Mapping[str, Sequence[str]], as_json: bool) -> dict[str, Any]:
-    """Checks what the cache has of these kinds, and prints what is damaged; returns what --json prints."""
+    """Checks artifacts of these kinds in the cache, and prints the damaged ones; returns the output of --json."""
     from opforge.cache import staging
     from opforge.cache.current import own_store
 

@@ -33,7 +33,7 @@ EXIT_CODES = (
 
 
 class Report(NamedTuple):
-    """What is found in the sources of one argument."""
+    """The findings in the sources of one argument."""
 
     sources: Sources
     obstacles: list[Obstacle]
@@ -49,7 +49,7 @@ class Report(NamedTuple):
 @click.argument("what", nargs=-1, required=True, metavar="PATH|PACKAGE...")
 @click.option(
     "--cpu", is_flag=True,
-    help="Leave out sources in CUDA or with its headers, and what is compiled only with CUDA.",
+    help="Leave out sources in CUDA or with its headers, and code that is compiled only with CUDA.",
 )  # fmt: skip
 @click.option(
     "-I", "--include", "folders", multiple=True, type=click.Path(exists=True, file_okay=False), metavar="FOLDER",
@@ -58,7 +58,7 @@ class Report(NamedTuple):
 @click.option("--no-compile", is_flag=True, help="Only read the sources: known constructs alone are found.")
 @json_option
 def command(what: Sequence[str], cpu: bool, folders: Sequence[str], no_compile: bool, as_json: bool) -> None:
-    """Show what keeps C++ that includes torch/extension.h from one binary for every torch and Python.
+    """Show which lines keep C++ that includes torch/extension.h from one binary for every torch and Python.
 
     Every line is listed, with its construct and whether it can never work, needs a newer torch, or does not work yet.
     If there is none, the line to write is printed. Sources are read, then their C++ is compiled without making code.

@@ -1,6 +1,6 @@
 """Every error that opforge raises. Each message states what failed, what was expected and what to do.
 
-Each file of them is imported when one of its errors is first used.
+Each file of errors is imported when one of its errors is first used.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ def bullet_list(lines: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns a text that others chose without what could control a terminal: a space is in the place of each."""
+    """Returns a text from others with a space in place of each character that could control a terminal."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def damage(error: BaseException) -> str:
-    """Returns what using the fields of a damaged file raised, in words: the text of a KeyError is the name alone."""
+    """Returns the error of reading a damaged file's fields, in words: the text of a KeyError is the name alone."""
     if isinstance(error, KeyError):
         return f"{error} is missing"
     if isinstance(error, (TypeError, AttributeError)):
@@ -68,7 +68,7 @@ def _did_you_mean(names: Iterable[str]) -> str:
 
 
 def unknown_name(where: str, name: str, known: Iterable[str]) -> tuple[str, str]:
-    """Returns what is wrong with a name that somebody gave and that is none of the known ones, and what to do."""
+    """Returns the problem of a name that is not among the known ones, and the advice."""
     import difflib
 
     known = sorted(known)

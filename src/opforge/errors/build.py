@@ -1,4 +1,4 @@
-"""Errors of a build: the sources are rejected or change, or do not fit, or another process does not finish."""
+"""Errors of a build: sources that are rejected, change or do not fit, and another process that does not finish."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class LockTimeoutError(OpforgeError, TimeoutError):
 
 
 class CompileForbiddenError(BuildForbiddenError):
-    """torch.compile or a JIT would have to compile inside `opforge.no_builds()`: `op` names what, `label` the scope."""
+    """torch.compile or a JIT would compile inside `opforge.no_builds()`: `op` names the code, `label` the scope."""
 
     def __init__(self, op: str, label: str = "") -> None:
         missing = f"nothing that was warmed as {label!r} fits" if label else "no compiled graph fits"
@@ -157,11 +157,11 @@ class CompileForbiddenError(BuildForbiddenError):
 
 
 class CompiledScopeError(OpforgeError, RuntimeError):
-    """`opforge.save_compiled` of a name that `opforge.load_compiled` has not begun; `begun` are those that it has."""
+    """`opforge.save_compiled` of a name that `opforge.load_compiled` has not begun; `begun` lists the begun names."""
 
     def __init__(self, name: str, begun: Sequence[str]) -> None:
         super().__init__(
             f"save_compiled({name!r}): load_compiled has not begun it. Begun: {', '.join(begun) or 'none'}."
-            f" Call load_compiled({name!r}) before what is compiled."
+            f" Call load_compiled({name!r}) before the code that compiles."
         )
         self.name, self.begun = name, tuple(begun)

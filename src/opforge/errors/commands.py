@@ -6,7 +6,7 @@ from .base import OpforgeError
 
 
 class ConfigFileError(OpforgeError, ValueError):
-    """A settings file cannot be read or trusted, or says something that cannot be used."""
+    """A settings file cannot be read or trusted, or has a value that cannot be used."""
 
     def __init__(self, path: str, problem: str, advice: str) -> None:
         end = "" if advice.endswith(("?", ".")) else "."

@@ -20,7 +20,7 @@ class KernelFormatError(OpforgeError, ValueError):
 
 
 class KernelNotFoundError(OpforgeError, LookupError):
-    """No package of that name and version is there; `searched` lists where it was looked for."""
+    """No package of that name and version was found; `searched` lists the searched places."""
 
     def __init__(self, name: str, searched: Sequence[str], advice: str) -> None:
         super().__init__(f"The kernel {name} was not found. Looked in:{bullet_list(searched)}\n{advice}")
@@ -80,7 +80,7 @@ class PackError(OpforgeError, RuntimeError):
 
 
 class KernelMappingError(OpforgeError, ValueError):
-    """What is said of the kernels for a model's layers cannot be used; `where` is the entry."""
+    """An entry of a mapping from a model's layers to kernels cannot be used; `where` is the entry."""
 
     def __init__(self, where: str, problem: str, expected: str) -> None:
         super().__init__(f"{where}: {problem}. Expected {expected}." if problem else f"{where}: expected {expected}.")

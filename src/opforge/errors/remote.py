@@ -42,7 +42,7 @@ class WithdrawnError(SignatureError):
 
 
 class PublishError(RemoteError):
-    """A result was not published to a remote, or what is there was not changed."""
+    """A result was not published to a remote, or the remote's content was not changed."""
 
     def __init__(self, what: str, url: str, reason: str, hint: str, action: str = "published to") -> None:
         super().__init__(f"{what} was not {action} {url}: {reason}. {hint}.")

@@ -79,7 +79,7 @@ class Entry:
         """The name of its folder: the result key and the first digits of the library's SHA-256."""
         self.folder = folder
         self.record = record
-        """What the library is and needs: file, size (bytes), sha256, abi, exports, requires, ..."""
+        """Properties and requirements of the library: file, size (bytes), sha256, abi, exports, requires, ..."""
         self.origin = origin
         """Where it came from: "built", "cache", or the path of a read-only layer."""
         self.watched = watched or FlatStamps()

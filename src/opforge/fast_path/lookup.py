@@ -1,4 +1,4 @@
-"""A remembered look-up: what its name holds, where entries are looked for, and the load of the entry that it led to.
+"""A remembered look-up: the parts of its name, the folders of entries, and the load of the entry that it found.
 
 The outcome of a look-up follows from the op's declaration, from environment variables, from the folders that are
 searched and from this machine, which are its name; and from opforge's own code, the compiler and the files that the
@@ -46,7 +46,7 @@ HOST = "cpu"
 """The target of this machine's processor, in the form in which it has nothing to check."""
 PLAIN = (str, int, bool, float, type(None))
 NATIVE = ("=native", "@/")
-"""What a flag has in it that selects this machine's processor, or that names a file of flags."""
+"""Parts of a flag that select this machine's processor, or that name a file of flags."""
 DAY = "=day"
 """Stands among environment variables for the day, for what __DATE__ is a part of. No variable has this name."""
 Place = tuple[str, Collection[int], int, str]

@@ -1,4 +1,4 @@
-"""What a look-up's name holds of the machine: nothing here opens a file.
+"""The properties of the machine that are part of a look-up's name. Nothing here opens a file.
 
 The x86-64 level is the C library's record of CPUID. glibc 2.33 and newer return it from `__x86_get_cpuid_feature_leaf`
 (<sys/platform/x86.h>; in the manual: "X86-specific Facilities"). A feature counts if it is *active*: the processor has
@@ -157,7 +157,7 @@ def python_include() -> str:
 
 
 _found: dict[str, tuple[list[object], memory.FlatStamps, str | None]] = {}
-"""What `package_folder` has found of packages that are not imported, and what it followed from."""
+"""Results of `package_folder` for packages that are not imported, and the state that they depend on."""
 
 
 def package_folder(name: str) -> str | None:

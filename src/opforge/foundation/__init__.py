@@ -1,1 +1,1 @@
-"""What every other part may use: settings, files, the memory, events, versions. It imports no part above it."""
+"""The foundation of all other parts: settings, files, the memory, events, versions. It imports no other part."""

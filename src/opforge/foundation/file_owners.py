@@ -94,7 +94,7 @@ def _is_same(gid: int) -> bool:
 # Folders.
 
 OWN_FOLDER = "Choose a folder of your own: files that another user made cannot be trusted"
-"""What to do about a folder of another user."""
+"""Advice about a folder of another user."""
 MAX_LINKS = 40
 """How many symbolic links one path may lead through, as for the kernel."""
 

@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 64 << 20
 MAX_RECORD_BYTES = memory.MAX_BYTES
 """A build that read ten thousand files takes 2 MB."""
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
-"""What fsync reports where the file system has none."""
+"""Errors of fsync on a file system that does not support it."""
 
 
 def make_folder(path: str) -> None:

@@ -1,7 +1,7 @@
-"""The versions of everything that opforge writes to a disk or sends: one for each thing that can change alone.
+"""The versions of all formats that opforge writes to a disk or sends: one for each format that can change alone.
 
-A reader refuses or passes over another version, and says so. What travels or is shared keeps its readers: a change gets
-a new number, and the old one is still read. What a machine remembers for itself is written anew instead.
+A reader refuses or skips a file of another version, and reports that. Formats that travel or are shared keep their
+readers: a change gets a new number, and the old one is still read. A machine's own memory is written again instead.
 docs/reference/formats.md states the formats; tests/contract/test_shipped_formats.py keeps what was shipped readable.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 # What travels between machines.
 STATEMENT = 1
-"""What a publisher says of trees: `remote/statements.py`."""
+"""A publisher's statement about trees: `remote/statements.py`."""
 TOPIC = 1
 """The file of a topic, in both of its forms: `remote/topics.py`."""
 WITHDRAWALS = 2
@@ -17,7 +17,7 @@ WITHDRAWALS = 2
 RECORD = 1
 """The record of an entry: `cache/records/entry.py`."""
 VARIANT = 1
-"""What is under `x-opforge` in a variant's metadata: `packages/form/metadata.py`."""
+"""The table `x-opforge` in a variant's metadata: `packages/form/metadata.py`."""
 TUNED = 1
 """A tuning result: `builders/lookup/tuning_results.py`."""
 LOCK = 2
@@ -25,7 +25,7 @@ LOCK = 2
 MACHINE = 1
 """The report of a machine, by which another one chooses variants: `packages/choose/environment.py`."""
 UNIT = 1
-"""What a worker of a farm builds: `unit.py` in its folder."""
+"""The unit that a worker of a farm builds: `unit.py` in its folder."""
 
 GRAPHS = 1
 """The entries of compiled graphs in pages: `graphs/content.py`."""
@@ -40,9 +40,9 @@ STORE = "v2"
 TRUST = 1
 """The trust file: `remote/signatures/trust.py`."""
 SEEN = 1
-"""What was seen of signers: `remote/signatures/seen.py`."""
+"""The newest seen list of each signer: `remote/signatures/seen.py`."""
 FETCHED = 1
-"""What is kept of the statement of a fetched entry: `cache/records/fetched_offer.py`."""
+"""The record of the statement of a fetched entry: `cache/records/fetched_offer.py`."""
 INSTALLED = 2
 """An installed release: `packages/installed/releases.py`."""
 
@@ -62,12 +62,12 @@ LOOKUP = 5
 KERNEL_LOOKUP = 4
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
 TOOLCHAIN = 14
-"""What compilers reported: `builders/toolchains/discovery/probe.py`."""
+"""The reports of compilers: `builders/toolchains/discovery/probe.py`."""
 PACKAGE_LISTS = 3
-"""What the system's package managers own: `cache/filesystem/packages.py`."""
+"""The files of the system's package managers: `cache/filesystem/packages.py`."""
 ENTRY_POINTS = 4
 """Remembered entry points: `accelerator/entry_points.py`."""
 SETTINGS_FILES = 3
-"""What the settings files hold: `settings/files.py`."""
+"""The content of the settings files: `settings/files.py`."""
 COUNTS = 1
 """How often stores were hit: `cache/maintenance/counts.py`."""

@@ -1,4 +1,4 @@
-"""What is computed at its first use: public names of packages (PEP 562), and properties of objects."""
+"""Values that are computed at first use: public names of packages (PEP 562), and properties of objects."""
 
 from __future__ import annotations
 

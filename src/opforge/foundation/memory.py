@@ -1,4 +1,4 @@
-"""One memory: a value that is right as long as the stamps of the files that it follows from are the same.
+"""The one memory: a value is valid as long as the stamps of the files that it depends on are equal.
 
     CACHE/opforge/machine/ID/lookups/NAME.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache
 
@@ -45,13 +45,13 @@ MACHINE, LOOKUPS = "machine", "lookups"
 MAX_BYTES = 8 << 20
 """No JSON file is larger. In memory, the values of damaged JSON take up to 25 times as much."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError)
-"""What reading a damaged file and using its fields can raise: others may have written to the file."""
+"""Exceptions of reading a damaged file and using its fields: others may have written to the file."""
 FUNCTION: Any = type(ctypes.memmove)
 """The class of C functions that return an address, of three arguments: further ones are ignored. ctypes has made it for
 its memmove; another one, by CFUNCTYPE, would take as long as ten files that are looked at."""
 _machine_id = ""
 counts: dict[str, dict[str, float]] = {}
-"""What this process has counted, by store, and not written yet."""
+"""Counts of this process that are not written yet, by store."""
 os.register_at_fork(after_in_child=counts.clear)  # the parent writes them
 
 
@@ -170,7 +170,7 @@ _AT_FDCWD, _AT_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x100, 0x800
 _mounts: dict[bytes, int] = {}
 """By a mount's id: what `mount_of` returns for its files."""
 _system: list[Any] = []
-"""What identifies this start of the system, how statx is called, and the class of its buffer."""
+"""An identifier of this start of the system, the function statx, and the class of its buffer."""
 
 
 def mount_of(path: str, status: os.stat_result, follows: bool) -> int:

@@ -1,4 +1,4 @@
-"""Writes what one user's processes on one machine remember: see `memory.py`. A hit does not import it.
+"""Writes the memory of one user's processes on one machine: see `memory.py`. A hit does not import this module.
 
 CACHE/opforge/machine/ID/lookups/NAME.json    what is remembered; also the releases of kernel packages: see
                                               packages/registry/kept_releases.py

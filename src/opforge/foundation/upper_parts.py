@@ -1,4 +1,4 @@
-"""What lower parts use of upper ones: the one table of it, which the contract of imports reads.
+"""The one table of the upper parts that lower parts use. The contract of imports reads it.
 
 No part imports one above it. What it needs of such a part when it runs is registered here by a line, and asked for by
 its name when it is needed. Kinds of artifacts have a table of their own, `remote/kind_table.py`.
@@ -19,7 +19,7 @@ UPPER: Mapping[str, str] = {
     "adapter of compiled graphs": "opforge.graphs.adapter:INDUCTOR",
     "compile tag": "opforge.builders.registration.compile_tag",
 }
-"""What is asked for, in words -> MODULE, or MODULE:NAME."""
+"""The requested part, in words -> MODULE, or MODULE:NAME."""
 
 
 def get(name: str) -> Any:

@@ -36,7 +36,13 @@ class Inductor(Adapter):
     def open(self, label: str) -> Entries:
         """Begins the scope of the same name, and returns its entries. Raises CacheDirError."""
         begun = session.enter(label)
-        entries = begun.entries or super().open(label)
+        try:
+            entries = begun.entries or super().open(label)
+        except BaseException:
+            session.leave(begun, by_error=True)
+            raise
+        if begun.recording is not None:
+            entries.made = begun.recording.graphs  # also of what is compiled from now on
         self._sessions.append((entries, begun))
         return entries
 
@@ -48,7 +54,6 @@ class Inductor(Adapter):
         at = next((at for at, (used, _begun) in enumerate(self._sessions) if used is entries), -1)
         if at >= 0:
             _entries, begun = self._sessions.pop(at)
-            entries.made += begun.recording.graphs if begun.recording else ()
             session.leave(begun)
 
     def install(self) -> Callable[[], object]:

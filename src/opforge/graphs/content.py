@@ -1,4 +1,4 @@
-"""What pages hold of torch.compile, as entries: torch's artifacts and inductor's C++ libraries.
+"""The entries of torch.compile in pages: torch's artifacts and inductor's C++ libraries.
 
     KIND/KEY            `artifact`: one of torch's artifacts, as its own serializer writes it
     KIND/KEY/CONTENT    the same, of a kind of which several may have one key
@@ -42,7 +42,7 @@ def is_function(key: str) -> bool:
 
 
 def digest_of(kind: str, key: str, content: bytes) -> str:
-    """Returns what tells an artifact from all others."""
+    """Returns the key that distinguishes an artifact from all others."""
     return bytes_digest(f"{kind}\0{key}\0".encode() + content)
 
 
@@ -55,4 +55,6 @@ def artifacts_in(entries: Mapping[str, Files]) -> Iterator[Artifact]:
     """Yields the artifacts of some entries. Nothing of them is unpickled. Raises ValueError."""
     for key, files in entries.items():
         if not key.startswith(LIBRARY):
+            if files.keys() != {ARTIFACT}:
+                raise ValueError(f"its entry {key} has {', '.join(files) or 'no file'}, expected {ARTIFACT}")
             yield from inductor.unpacked(files[ARTIFACT])

@@ -1,4 +1,4 @@
-"""`opforge.compile`: a function or a model that starts without tracing, from what was compiled ahead.
+"""`opforge.compile`: a function or a model that starts without tracing, from code that was compiled ahead.
 
 torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
 whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a page, so it travels, is
@@ -56,9 +56,9 @@ def compile(
         encode = opforge.compile(model, "encoder")
         loss = encode(batch).sum()  # the first call compiles, or finds what was compiled
 
-    It is found in the user's store or fetched, signed, from a remote, as `opforge.compiled` finds graphs. The whole
-    function must be one graph. What cannot be compiled so is traced in each process, inside `opforge.compiled(name)`;
-    a warning says why.
+    The compiled function is found in the user's store, or fetched from a remote with its signature, as in
+    `opforge.compiled`. The whole function must be one graph. Otherwise it is traced in each process, inside
+    `opforge.compiled(name)`, and a warning gives the reason.
 
     Args:
         function: A function, a method or a module.
@@ -71,7 +71,7 @@ def compile(
 
 
 class CompiledFunction:
-    """What `opforge.compile` returns: call it instead of the function."""
+    """The compiled function that `opforge.compile` returns: call it instead of the original."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class CompiledFunction:
         return f"<CompiledFunction {self.name}: {self.found} found, {self.compiled} compiled>"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Calls what was compiled for such arguments; finds or compiles it before."""
+        """Calls the function compiled for such arguments, after finding or compiling it."""
         if not self.problem and not self._has_hooks_around():
             for each in self._ready:
                 if each.fits(arguments, named):
@@ -122,7 +122,7 @@ class CompiledFunction:
 
     @property
     def _plain(self) -> Any:
-        """What is compiled: of a module its forward."""
+        """The compiled function; for a module, its forward."""
         return getattr(self._function, "forward", self._function)
 
     def _asked(self) -> dynamo.Options:
@@ -137,7 +137,7 @@ class CompiledFunction:
         return [self._key(True), self._key(False)] if dynamo.is_for_all_ranks() else [self._key(False)]
 
     def _key(self, is_for_all: bool) -> str:
-        """Returns what an artifact is found by: which function it is, how it was asked for, and for which ranks."""
+        """Returns the key of an artifact: the function, the options of its compile, and the ranks."""
         from opforge.torch_internals import dynamo
 
         plain = self._plain
@@ -181,12 +181,12 @@ class CompiledFunction:
                     raise dynamo.AheadError(reason)
                 ahead = dynamo.load(pickle, self._plain, facts, _registrations())
             except dynamo.AheadError as error:
-                log.info("%s: what was compiled for %s is not used: %s", self.name, self._label, error)
+                log.info("%s: the function compiled for %s is not used: %s", self.name, self._label, error)
                 continue
             if ahead.fits(arguments, named):
                 self.found += 1
                 return ahead
-            log.info("%s: what was compiled for %s does not fit: a guard fails", self.name, self._label)
+            log.info("%s: the function compiled for %s does not fit: a guard fails", self.name, self._label)
         return None
 
     def _compiled(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -264,7 +264,7 @@ def _written(facts: dynamo.Facts, pickle: bytes) -> bytes:
 
 
 def _read(content: bytes) -> tuple[dynamo.Facts, bytes]:
-    """Returns what a function follows from, and its pickle. Raises AheadError."""
+    """Returns the state that a function depends on, and its pickle. Raises AheadError."""
     from opforge.torch_internals import dynamo
 
     line, _, pickle = content.partition(b"\n")

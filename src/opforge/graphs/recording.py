@@ -1,4 +1,4 @@
-"""What a scope has compiled and used: torch's artifacts and inductor's libraries, whichever thread compiled them.
+"""Records what a scope compiles and uses: torch's artifacts and inductor's libraries, whichever thread compiles them.
 
 What came from a fetched page is another's: it is used, and never written into a page of this machine.
 """
@@ -40,21 +40,18 @@ class Recording(inductor.Observer):
 
     def __init__(self) -> None:
         """Begins empty."""
-        self._offered: dict[str, tuple[Entries, Page]] = {}
+        self._offered: dict[str, Entries] = {}
         self._artifacts: dict[str, Artifact] = {}
         self._libraries: dict[str, str] = {}
         self._lock, self._began = ForkLock(), time.perf_counter()
         self.graphs: list[str] = []
-        """What inductor has lowered: a function and its inputs each."""
+        """The graphs that inductor has lowered, each a function and its inputs."""
         self.seconds = 0.0
         """How long torch has traced, looked up and compiled, in all threads."""
 
     def offer(self, entries: Entries, pages: Iterable[Page]) -> None:
-        """Offers the libraries of pages: before those of others what was made here."""
-        for one in sorted(pages, key=lambda one: one.is_fetched):
-            for key in one.entries:
-                if key.startswith(LIBRARY):
-                    self._offered.setdefault(key, (entries, one))
+        """Offers the libraries of pages."""
+        self._offered.update({key: entries for one in pages for key in one.entries if key.startswith(LIBRARY)})
 
     def given(self, kind: str, key: str, content_: bytes) -> None:
         """Notes an artifact that this process did not make."""
@@ -72,21 +69,25 @@ class Recording(inductor.Observer):
             self._libraries[LIBRARY + key] = path
 
     def library_path(self, key: str) -> str:
-        """Returns the library of a page, compared with its digest, in a folder of this process; empty without one."""
-        entries, one = self._offered.get(LIBRARY + key, (None, None))
-        files = entries.read(one, LIBRARY + key) if entries is not None and one is not None else None
-        for name, data in (files or {}).items():
-            laid = key, bytes_digest(data), one is not None and one.is_fetched
-            if not os.path.isfile(_laid.get(laid, "")):
-                assert entries is not None
-                try:
-                    _laid[laid] = entries.lay(f"{LIBRARY}{key} {laid[2]}", {name: data})[name]
-                except OSError:
-                    return ""
-                if laid[2]:
-                    _paths_of_others.add(os.path.realpath(_laid[laid]))
-            return _laid[laid]
-        return ""
+        """Returns the library of a page, compared with its digest, in a folder of this process; empty without one.
+
+        What was made here comes before what is another's.
+        """
+        entries = self._offered.get(LIBRARY + key)
+        found = entries.find(LIBRARY + key) if entries is not None else None
+        if entries is None or found is None or not found[1]:
+            return ""
+        one, files = found
+        name, data = next(iter(files.items()))
+        laid = key, bytes_digest(data), one.is_fetched
+        if not os.path.isfile(_laid.get(laid, "")):
+            try:
+                _laid[laid] = entries.lay(f"{LIBRARY}{' '.join(map(str, laid))}", {name: data})[name]
+            except OSError:
+                return ""
+        if one.is_fetched:
+            _paths_of_others.add(os.path.realpath(_laid[laid]))
+        return _laid[laid]
 
     def depends_on(self, graph: Any) -> str:
         """Returns a digest of what Python has registered for the ops of a graph. Raises UndescribedError."""

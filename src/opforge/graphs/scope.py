@@ -1,4 +1,4 @@
-"""`opforge.compiled`, and the two functions for who cannot nest: compiled graphs are kept, and found again."""
+"""`opforge.compiled`, and two functions for code that cannot use `with`: compiled graphs are kept, and found again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _by_name: dict[str, list[Session]] = {}
 
 
 class Graphs:
-    """The compiled graphs of a scope: what was found, and what was compiled."""
+    """The compiled graphs of a scope: the found ones, and those that were compiled."""
 
     def __init__(self, of: Session) -> None:
         self._session, self._recording = of, of.recording
@@ -54,12 +54,12 @@ class compiled:
         with opforge.compiled("encoder"):
             loss = step(model, batch)  # the first call compiles
 
-    Entering finds pages in the user's store, or fetches signed ones from a remote; leaving stores what no page
-    has. Wrap what compiles, and not a whole training: other processes of the job wait for the end of the scope, at most
-    `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their graphs; scopes of
-    two names record each what is compiled while they are open.
+    Entering finds pages in the user's store, or fetches signed ones from a remote; leaving stores graphs that no page
+    has. Wrap the code that compiles, and not a whole training: other processes of the job wait for the end of the
+    scope, at most `OPFORGE_COMPILED_WAIT` seconds. Scopes may be nested and parallel. Scopes of one name share their
+    graphs; scopes of two names each record the graphs that are compiled while they are open.
 
-    Nothing that goes wrong with a page is an error: a warning says it in a line, and torch compiles.
+    A failure with a page is never an error: a one-line warning reports it, and torch compiles.
 
     Args:
         name: Up to 100 letters, digits, '_' and '-'. Raises SettingError for any other.
@@ -82,7 +82,7 @@ class compiled:
 
 
 def load_compiled(name: str) -> Graphs:
-    """Begins what `compiled` begins, and returns the same. `save_compiled` ends it.
+    """Begins a scope like `compiled`, and returns it. `save_compiled` ends the scope.
 
     Raises SettingError for a name that cannot be one.
     """
@@ -92,7 +92,7 @@ def load_compiled(name: str) -> Graphs:
 
 
 def save_compiled(name: str) -> None:
-    """Stores what was compiled since `load_compiled`. Raises CompiledScopeError if that was not called."""
+    """Stores the graphs that were compiled since `load_compiled`. Raises CompiledScopeError if that was not called."""
     if not _by_name.get(name):
         raise CompiledScopeError(name, sorted(other for other, begun in _by_name.items() if begun))
     session.leave(_by_name[name].pop())

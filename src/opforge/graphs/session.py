@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -34,7 +34,9 @@ NOTHING = (
     "%s: torch compiled nothing in this scope, and there was nothing to find: what ran in it was compiled before, in"
     " this process, or is not compiled. Begin the scope before its first call"
 )
-ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; what it gave is kept"
+Read = tuple[Page, list[Artifact]]
+"""A page, and its artifacts that torch takes."""
+ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here; its answer is kept"
 
 
 class Session:
@@ -50,17 +52,19 @@ class Session:
         self.was_left_by_error, self.found_none = False, True
         self.entries: Entries | None = None
         self.pages: list[Page] = []
-        """What was found, and torch has taken."""
+        """The pages that were found and loaded into torch."""
+        self._seen: set[str] = set()
+        """The folders of all pages that this session has read, whether torch could take them or not."""
         self.functions: dict[str, list[bytes]] = {}
-        """What was compiled ahead, by key: see functions.py. Those of this machine come first."""
+        """Functions that were compiled ahead, by key: see functions.py. Those of this machine come first."""
         self._held = ExitStack()
-        """What keeps other processes waiting until this one has stored its graphs."""
+        """The lock that other processes wait for until this one has stored its graphs."""
         self._private = ExitStack()
-        """What keeps torch's caches in a folder of this session."""
+        """The scope that keeps torch's caches in a folder of this session."""
 
     @property
     def name(self) -> str:
-        """What scopes call it."""
+        """Its name in scopes."""
         return self.topic.label
 
     def begin(self) -> None:
@@ -68,12 +72,14 @@ class Session:
         if self.problem:
             notices.warn("%s: compiled graphs are neither found nor kept: %s.", self.name, self.problem)
             return
+        found = list[Read]()
         try:
             self.found_none = not self._folders()
             self.entries = self._opened()
-            if not self.entries.pages:
+            found = self._new()
+            if not found:
                 self._wait(self.entries)
-            self.pages = self.entries.pages
+                found = self._new()
         except (CacheDirError, OSError) as error:
             self.problem = str(error)
             log.warning("%s: compiled graphs are not kept: %s", self.name, error)
@@ -83,18 +89,18 @@ class Session:
         try:
             self._private.enter_context(inductor.caches_in(private_folder.new(self.topic.key)))
         except OSError as error:  # then what was found must not be given to torch, which would keep it
-            self.pages, self.problem = [], f"no private folder can be made ({error.strerror})"
+            found, self.problem = [], f"no private folder can be made ({error.strerror})"
             log.warning("%s: compiled graphs are neither found nor kept: %s.", self.name, self.problem)
-        if self.entries and self.pages:
+        if found:
             self._held.close()
-            self.pages = [one for one in self.pages if self._load(one)]
-            self.recording.offer(self.entries, self.pages)
+            self._take(found)
         if not self.problem:  # the folder is torch's for all threads
             with _lock:
-                others = [other for other in _sessions.values() if other.pid == os.getpid()]
+                others = [other for other in [*_sessions.values()] if other.pid == os.getpid()]
             for other in others:
-                for one in other.pages:
-                    other._load(one, is_new=False)
+                for one in [*other.pages]:
+                    if (artifacts := other._artifacts(one)) is not None:
+                        other._give(one, artifacts)
 
     def _opened(self) -> Entries:
         made = features.features()
@@ -128,18 +134,37 @@ class Session:
             notices.warn("%s %s", str(error).partition(" Raise ")[0], too)
             return LockResult.READY
 
-    def _load(self, one: Page, is_new: bool = True) -> bool:
-        """Gives the artifacts of a page to torch; returns whether it took them. `is_new` is false for other scopes."""
+    def _new(self) -> list[Read]:
+        """Returns the pages that this session has not read yet, with their artifacts."""
+        assert self.entries is not None
+        pages = [one for one in self.entries.pages if one.folder not in self._seen]
+        read = [(one, artifacts) for one in pages if (artifacts := self._artifacts(one)) is not None]
+        in_use = {one.folder for one in self.entries.pages}  # one that was damaged may be fetched again
+        self._seen.update(one.folder for one in pages if one.folder in in_use)
+        return read
+
+    def _take(self, found: Iterable[Read]) -> bool:
+        """Gives pages to torch, and offers their libraries; returns whether it took any."""
+        assert self.entries is not None
+        taken = list[Page]()
+        for one, artifacts in found:
+            if self._give(one, artifacts):
+                taken.append(one)
+                self.entries.hits += len(artifacts)
+                for kind, key, function in artifacts:
+                    if kind == inductor.FUNCTION and function not in self.functions.setdefault(key, []):
+                        self.functions[key].append(function)
+        self.pages += taken
+        if self.recording is not None:
+            self.recording.offer(self.entries, taken)
+        return bool(taken)
+
+    def _give(self, one: Page, artifacts: Sequence[Artifact]) -> bool:
+        """Gives the artifacts of a page to torch; returns whether it took them."""
         import torch
 
+        note_whose(one.is_fetched, artifacts)
         try:
-            artifacts = self._artifacts(one)
-            if artifacts is None:
-                return False
-            note_whose(one.is_fetched, artifacts)
-            for kind_, key, function in artifacts:
-                if is_new and kind_ == inductor.FUNCTION and function not in self.functions.setdefault(key, []):
-                    self.functions[key].append(function)
             if not artifacts or torch.compiler.load_cache_artifacts(inductor.packed(artifacts)) is not None:
                 return True
         except Exception as error:  # of unpickling: anything
@@ -148,7 +173,7 @@ class Session:
         return False
 
     def _artifacts(self, one: Page) -> list[Artifact] | None:
-        """Returns the artifacts of a page; None if it is damaged. Raises ValueError if they are not torch's."""
+        """Returns the artifacts of a page; None if it cannot be used: a damaged one is set aside."""
         assert self.entries is not None
         read = dict[str, Files]()
         for key in one.entries:
@@ -157,7 +182,12 @@ class Session:
                 if files is None:
                     return None
                 read[key] = files
-        return [*content.artifacts_in(read)]
+        try:
+            return [*content.artifacts_in(read)]
+        except Exception as error:  # of torch's own format: anything
+            log.debug("%s: %s", one.folder, error)
+        notices.warn(NOT_USED, self.topic.name, one.folder, UNREAD)
+        return None
 
     # -- functions that were compiled ahead: see functions.py ----------------------------------------------------------
 
@@ -176,16 +206,11 @@ class Session:
             return False
         try:
             self._lock_key(key, "a compiled function of", "It is compiled here too.")
-            known = {one.folder for one in self.entries.pages}
             self.entries.look()
         except (CacheDirError, OSError) as error:
-            log.info("%s: nobody is waited for: %s", self.name, error)
+            log.info("%s: no other process is waited for: %s", self.name, error)
             return False
-        loaded = [one for one in self.entries.pages if one.folder not in known and self._load(one)]
-        self.pages += loaded
-        if self.recording is not None:
-            self.recording.offer(self.entries, loaded)
-        return bool(loaded)
+        return self._take(self._new())
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -195,9 +220,13 @@ class Session:
         if recording is None:
             return
         inductor.observers.remove(recording)
+        if self.pid != os.getpid():  # a forked child: its parent goes on, and others wait for that one
+            self._private.close()
+            _of_parents.append(self._held)
+            return
         made = list[str]()
         try:
-            if self.pid == os.getpid() and not self.problem and self.entries:
+            if not self.problem and self.entries:
                 made = self._save(self.entries, recording)
         except (CacheDirError, LockTimeoutError, OSError, ValueError) as error:  # a full disk, a lock that is held
             log.warning("%s: compiled graphs were not kept: %s", self.name, error)
@@ -221,13 +250,13 @@ class Session:
         What fetched pages have is not written: these stay, with their signatures. Raises CacheDirError, OSError,
         LockTimeoutError, ValueError.
         """
-        new = recording.keys - _keys_of(one for one in self.pages if not one.is_fetched)
+        in_use = {one.folder for one in entries.pages}  # one that was damaged is not
+        new = recording.keys - _keys_of(one for one in self.pages if one.folder in in_use and not one.is_fetched)
         if not new:
             return []
         with entries.locked(writable_store(), "write", WRITE_SECONDS, f"the compiled graphs of {self.name}"):
-            known = {one.folder for one in self.pages}
             entries.look()
-            others = [one for one in entries.pages if one.folder not in known and not one.is_fetched]
+            others = [one for one in entries.pages if one.folder not in self._seen and not one.is_fetched]
             # Another process has compiled the same graphs: its bytes differ, and serve as well.
             if {*map(content.name_of, new)} <= {*map(content.name_of, _keys_of(others))}:
                 return []
@@ -240,7 +269,7 @@ class Session:
         return folders
 
     def _functions_of(self, one: Page) -> Mapping[str, Files]:
-        """Returns what is in a page of another process that has compiled functions meanwhile."""
+        """Returns the content of a page of another process that has compiled functions meanwhile."""
         assert self.entries is not None
         if not any(map(content.is_function, one.entries)):
             return {}
@@ -260,6 +289,8 @@ def _keys_of(pages: Iterable[Page]) -> frozenset[str]:
 _sessions: dict[str, Session] = {}
 _beginning: dict[str, ForkLock] = {}
 _lock = ForkLock()
+_of_parents: list[ExitStack] = []
+"""In a forked child, what its parent holds: it is neither released here, nor by a collection of garbage."""
 
 
 def enter(name: str) -> Session:

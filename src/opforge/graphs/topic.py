@@ -1,4 +1,4 @@
-"""What compiled graphs are found by: their label, and what they follow from besides the program."""
+"""The topic by which compiled graphs are found: their label, and the state they depend on besides the program."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What JITs of other projects compile, kept as signed pages of entries: `opforge.warmed`."""
+"""Keeps code that JITs of other projects compile, as signed pages of entries: `opforge.warmed`."""

@@ -40,7 +40,7 @@ BUILT_IN = {
 BY_NAME_ALONE = ("inductor",)
 """Those that begin only where they are named: in a scope of compiled graphs other processes wait for its end."""
 GROUP = "opforge.jits"
-OTHER_VERSION = "%s %s: what it compiles is neither found nor kept: opforge's adapter was tried with %s"
+OTHER_VERSION = "%s %s: its compiled code is neither found nor kept: opforge's adapter was tried with %s"
 SAME = {"host": True, "pickle": True, "gpu": False}
 """Whether what an adapter holds runs on the host, by the instructions of its processor."""
 
@@ -76,7 +76,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def install(self) -> Callable[[], object]:
-        """Makes the JIT use `entries`, from now on; returns what ends that."""
+        """Makes the JIT use `entries`, from now on; returns the function that ends that."""
 
     def version(self) -> str:
         """Returns the version of the JIT; empty if it is not installed."""
@@ -95,11 +95,11 @@ class Adapter(ABC):
         return OTHER_VERSION % (self.package, version, ", ".join(self.versions))
 
     def settings(self) -> dict[str, str]:
-        """Returns what the JIT's keys leave out, besides what `fingerprint` has."""
+        """Returns the settings that the JIT's keys omit, besides those in `fingerprint`."""
         return {}
 
     def fingerprint(self) -> dict[str, str]:
-        """Returns all that decides whether an entry fits, besides its key: another value is another topic."""
+        """Returns the state that decides whether an entry fits, besides its key: another value is another topic."""
         here = os.uname()
         common = {self.package: self.version(), "python": python_tag(), "platform": f"{sys.platform}-{here.machine}"}
         if SAME[self.holds] and hasattr(os, "confstr") and "CS_GNU_LIBC_VERSION" in os.confstr_names:
@@ -107,11 +107,11 @@ class Adapter(ABC):
         return {**common, "format": str(self.format), **self.settings()}
 
     def features(self) -> tuple[str, ...]:
-        """Returns the instructions that what is compiled here may use: a processor without them must not run it."""
+        """Returns the instructions that code compiled here may use: a processor without them must not run it."""
         return processors.features() if SAME[self.holds] else ()
 
     def open(self, label: str) -> Entries:
-        """Returns what is kept under a label. Raises CacheDirError."""
+        """Returns the entries under a label. Raises CacheDirError."""
         topic = Topic(self.name, label, self.fingerprint())
         return Entries(topic, self.holds, self.features(), self.carries)
 
@@ -125,7 +125,7 @@ class Adapter(ABC):
                 self._undo = self.install()
             except Exception as error:  # of another project's names
                 self.active.remove(entries)
-                notices.warn("%s %s: what it compiles is neither found nor kept: %s", self.name, self.version(), error)
+                notices.warn("%s %s: its compiled code is neither found nor kept: %s", self.name, self.version(), error)
 
     def end(self, entries: Entries) -> None:
         """Uses them no longer."""

@@ -32,7 +32,7 @@ WRITE_SECONDS = 30.0
 
 
 class Entries:
-    """What is kept of one JIT under a label. All methods may be called by any thread."""
+    """The entries of one JIT under a label. All methods may be called by any thread."""
 
     def __init__(
         self, topic: Topic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
@@ -65,9 +65,14 @@ class Entries:
 
         `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
         """
+        found = self.find(key, counts)
+        return None if found is None else found[1]
+
+    def find(self, key: str, counts: bool = True) -> tuple[Page, Files] | None:
+        """Returns what `get` returns, with the page that has it."""
         with self._lock:
             for _again in range(2):
-                found = self._get(key)
+                found = self._find(key)
                 if found is not None:
                     self.hits += counts
                     return found
@@ -97,10 +102,10 @@ class Entries:
                 del self._pages[folder]
                 store.set_aside(current_store(), self.topic, folder, problem)
 
-    def _get(self, key: str) -> Files | None:
+    def _find(self, key: str) -> tuple[Page, Files] | None:
         for one in self.pages:
             if key in one.entries and (found := self.read(one, key)) is not None:
-                return found
+                return one, found
         return None
 
     def read(self, one: Page, key: str) -> Files | None:
@@ -127,7 +132,7 @@ class Entries:
     def _carries_problem(self, paths: Iterable[str]) -> str:
         """Returns why an entry with these paths is never laid out; empty if it may be."""
         bad = [path for path in paths if not re.fullmatch(self._carries, path)]
-        return f"{ascii(bad[0])[:100]} is no file that {self.topic.adapter} carries" if bad else ""
+        return f"{ascii(bad[0])[:100]} is not a file of the adapter {self.topic.adapter}" if bad else ""
 
     def _look(self) -> None:
         for one in store.find(current_store(), self.topic, self._holds, self._judge, self._pages):
@@ -274,7 +279,7 @@ class Entries:
     def _note_problem(self, problem: str) -> None:
         if not self.problem:
             self.problem = problem
-            log.warning("%s: what is compiled is not kept: %s", self.topic.name, problem)
+            log.warning("%s: compiled code is not kept: %s", self.topic.name, problem)
 
     @contextmanager
     def locked(
@@ -301,4 +306,4 @@ class Entries:
             if settings.remotes():
                 self.remotes().publish(made)
         except (CacheDirError, LockTimeoutError, OSError, PageError) as error:
-            log.warning("%s: what was compiled is not united: %s", self.topic.name, error)
+            log.warning("%s: compiled code is not united: %s", self.topic.name, error)

@@ -1,4 +1,4 @@
-"""Why nothing is found: which part of the fingerprint of what is stored differs from that of this machine."""
+"""Why no page is found: which part of each stored page's fingerprint differs from that of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .kind import JIT
 
 
 class Explained(NamedTuple):
-    """What is stored under a label, and how it differs."""
+    """The pages stored under a label, and how they differ."""
 
     path: str
     entries: int

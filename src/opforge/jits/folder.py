@@ -1,4 +1,4 @@
-"""JITs that have a folder and no other interface: it is filled with what is kept, and what is new in it is kept.
+"""JITs with a folder and no other interface: the folder is filled with stored files, and new files in it are stored.
 
 The folder is a private one of this process, so no lock of the JIT's is shared, and none is left by a process that was
 killed. What a process makes is kept at the end of its scope: others do not wait for it.

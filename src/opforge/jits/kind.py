@@ -1,4 +1,4 @@
-"""The kind `jit`: its topic is who compiles, a label, and a fingerprint; its tree is a page of entries."""
+"""The kind `jit`: its topic is the adapter, a label, and a fingerprint; its tree is a page of entries."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ JIT = JitKind()
 
 
 def _target(facts: Mapping[str, Any]) -> str:
-    """Returns the fingerprint in words: the parts that every adapter has come last."""
-    return ", ".join(f"{name} {value}" for name, value in facts["fingerprint"].items() if name != "format")
+    """Returns the fingerprint in words: what it has, but for the format."""
+    return ", ".join(f"{name} {value}" for name, value in facts["fingerprint"].items() if value and name != "format")

@@ -1,4 +1,4 @@
-"""JITs that call ninja: their key is what ninja is told, with sources by content and paths by what they stand for.
+"""JITs that call ninja: their key is ninja's input, with sources by content and paths by their role.
 
 A build's own files of headers are known after it alone. So an entry has the list of the user's headers, each with the
 include folder that has it and its content, and an entry counts where these are the same, and where the user's folders
@@ -37,7 +37,7 @@ INPUTS, BUILD, STAMP = "inputs.json", "build.ninja", "opforge.stamp"
 VARIABLES = (*PASSED_ENV, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 """Those that change what compilers make."""
 LOCAL, LOCAL_HEADERS = "/usr/local/", "/usr/local/include"
-"""What compilers take for the system's, and is the user's."""
+"""Folders that compilers treat as the system's, but that hold the user's files."""
 LIBRARIES = ("/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/", "/nix/store/")
 """Where systems have their libraries."""
 MAX_HEADERS, MAX_NAMES = 10_000, 50_000
@@ -62,7 +62,7 @@ UNCLEAR = re.compile(
     r"(?<=\s)@\S+|--options-file\S*|-optf\b|\S*\$ \S*|(?<=\s)-L *[\w.]\S*"
     r"|(?:-I|-isystem|-iquote|-idirafter) *\$(?!(?:cuda_home|include\d+|package\d+|folder)\b)\S*"
 )
-"""What names files, and not which: files of options, spaces in paths, folders below the current one."""
+"""Arguments whose files cannot be told: files of options, spaces in paths, folders below the current one."""
 RELEASES = {
     "cuda.h": r"#define CUDA_VERSION (\d+)",
     "hip/hip_version.h": r"#define HIP_VERSION_(?:MAJOR|MINOR|PATCH) +(\d+)",
@@ -74,7 +74,7 @@ ASKS = re.compile(rb"__has_include|__has_embed|\.incbin|#\s*embed\b")
 
 
 class _Ordered(NamedTuple):
-    """What ninja is told, on any machine."""
+    """The input of ninja, equal on every machine."""
 
     key: str
     roots: Sequence[str]
@@ -188,7 +188,7 @@ class NinjaAdapter(Adapter):
         own = [*_own_folders(ordered.compilers), *ordered.cuda]
         rows, names, folders = list[list[Any]](), set[str](), set[tuple[int, str]]()
         if missing := [path for path in ordered.sources if os.path.normpath(path) not in listed]:
-            raise ValueError(f"the compiler has not listed what it has read for {missing[0]}")
+            raise ValueError(f"the compiler has not listed the files that it read for {missing[0]}")
         for path in sorted(listed):
             with open(path, "rb") as file:
                 content = file.read()

@@ -1,4 +1,4 @@
-"""Warnings that all ranks of a job on a machine have alike: one of them prints it."""
+"""Warnings that all ranks of a job on a machine share: only one rank prints them."""
 
 from __future__ import annotations
 

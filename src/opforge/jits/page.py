@@ -1,4 +1,4 @@
-"""Pages: what one process has compiled for a topic, as entries. An entry is a key of the JIT's own, with its files.
+"""Pages: the code that one process has compiled for a topic, as entries. An entry is a key of the JIT, with its files.
 
     v2/jit/TOPIC.DIGITS/page.json         the topic, which entries are in it, the digest of its tree
     v2/jit/TOPIC.DIGITS/signed            of a fetched one alone: its statement, as in `cache/records/fetched_offer.py`
@@ -42,7 +42,7 @@ FACTS = record(
         "made": whole(),
     }
 )
-"""What is said of a page: `parts` are digests of its keys, `features` the instructions that its host code may use."""
+"""The facts of a page: `parts` are digests of its keys, `features` the instructions that its host code may use."""
 SCHEMA = record({"format": schema.version(formats.JIT_PAGE), "tree": SHA256, "facts": FACTS})
 KEYS = text(r"[!-~]{1,300}", "up to 300 printable characters")
 INDEXED = table(table(row(SHA256, whole(0, MAX_ENTRY_BYTES)), most=MAX_FILES), KEYS, MAX_ENTRIES)
@@ -55,7 +55,7 @@ class PageError(ValueError):
 
 
 class Topic(NamedTuple):
-    """What pages are found by: who compiles, for what, and all that the keys of the JIT leave out."""
+    """The subject by which pages are found: the JIT, its target, and all state that the keys of the JIT omit."""
 
     adapter: str
     label: str
@@ -84,11 +84,8 @@ class Page(NamedTuple):
     facts: Mapping[str, Any]
     entries: Mapping[str, Mapping[str, tuple[str, int]]]
     owners: Collection[int]
-
-    @property
-    def is_fetched(self) -> bool:
-        """Whether a remote had it: then another has signed it."""
-        return is_fetched(self.folder)
+    is_fetched: bool
+    """Whether a remote had it when it was read: then another has signed it, also once its folder is removed."""
 
     @property
     def size(self) -> int:
@@ -207,6 +204,7 @@ def read(folder: str, where: Topic, owners: Collection[int]) -> Page:
     """Returns the page in a folder, after comparing its list. Raises PageError, OSError."""
     if problem := file_owners.folder_problem(folder, owners, shared=settings.trusted_folders()):
         raise PageError(problem[0])
+    fetched = is_fetched(folder)  # before the rest, which cannot be read of a folder that is removed meanwhile
     value = read_record(folder)
     if topic_of(value["facts"]) != where:
         raise PageError("it is of another topic")
@@ -215,7 +213,7 @@ def read(folder: str, where: Topic, owners: Collection[int]) -> Page:
         raise PageError(f"its {RECORD} names other entries than its {INDEX}")
     if os.path.basename(folder) != name_of(where, value["tree"]):
         raise PageError(f"it is named {os.path.basename(folder)}, expected {name_of(where, value['tree'])}")
-    return Page(folder, value["tree"], value["facts"], index, owners)
+    return Page(folder, value["tree"], value["facts"], index, owners, fetched)
 
 
 def check_tree(tree: str, digest: str, owners: Iterable[int] = ()) -> None:

@@ -10,7 +10,7 @@ from opforge.cache.layout import Layout
 from opforge.errors import SettingError, TrustFileError
 from opforge.foundation import settings
 from opforge.foundation.files import write_file
-from opforge.remote import kept, remembered_answers, take
+from opforge.remote import remembered_answers, reverification, take
 from opforge.remote.offers import MAX_PAGES, Offer
 from opforge.remote.publish import push
 from opforge.remote.remotes import Remote
@@ -26,16 +26,16 @@ log = logging.getLogger("opforge")
 
 
 def kept_problem(read: Page, where: Topic) -> str:
-    """Returns why a fetched page must not be used now; empty if it may. The rule is that of `remote/kept.py`.
+    """Returns why a fetched page must not be used now; empty if it may. The rule is that of `remote/reverification.py`.
 
     Raises OSError if what is kept of its statement cannot be read, ValueError if that is damaged.
     """
 
     def expected(offer: Offer) -> None:
         if offer.tree.digest != read.digest or offer.facts != read.facts:
-            raise ValueError(f"{page.RECORD} says other than what was signed")
+            raise ValueError(f"{page.RECORD} differs from the signed one")
 
-    return kept.problem(os.path.join(read.folder, SIGNED), JIT, str(where), f"{where.name}: a page", expected)
+    return reverification.problem(os.path.join(read.folder, SIGNED), JIT, str(where), f"{where.name}: a page", expected)
 
 
 class _Pages(Wanted):
@@ -125,6 +125,6 @@ class Remotes:
                 push(objects, remote, JIT, JIT.at(folder), keys.signer())
             return True
         except (*FAILURES, SettingError) as error:
-            log.warning("%s: what was compiled was not published to %s: %s", self._wanted.what, remote, error)
+            log.warning("%s: compiled code was not published to %s: %s", self._wanted.what, remote, error)
             remembered_answers.note_failure(remote, error)
             return False

@@ -1,4 +1,4 @@
-"""`opforge.warmed`: a scope in which JITs use what was compiled under a label before, and keep what they compile."""
+"""`opforge.warmed`: a scope in which JITs load code compiled under a label before, and store the code they compile."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _lock = ForkLock()
 
 
 class warmed:
-    """A scope in which JITs take what was compiled under a label from opforge's store, and keep what they compile.
+    """A scope in which JITs load code compiled under a label from opforge's store, and store the code they compile.
 
         with opforge.warmed("solver", jits=["triton", "triton-host"]):
             step(model, batch)  # the first call compiles, on one machine
 
-    What is missing is fetched from the remotes, if a key signed it that is trusted for jit:ADAPTER/LABEL: such a key
-    signs code for every process that warms this label. Leaving the scope unites what was compiled into a page, and
-    publishes it to the remotes with `push=1`. Nothing that goes wrong with what is stored is an error: a warning says
-    it, and the JIT compiles.
+    Missing code is fetched from the remotes, if a key signed it that is trusted for jit:ADAPTER/LABEL: such a key
+    signs code for every process that warms this label. Leaving the scope unites the compiled code into a page, and
+    publishes it to the remotes with `push=1`. A failure with stored code is never an error: a warning reports it, and
+    the JIT compiles.
 
     Args:
         name: The label: up to 100 letters, digits, '_' and '-'.
         jits: Adapters by name; by default all but `inductor`. One begins when its JIT is imported.
 
-    Raises SettingError for another label, and for an adapter that there is not.
+    Raises SettingError for an invalid label, and for an unknown adapter.
     """
 
     def __init__(self, name: str, jits: Sequence[str] | None = None) -> None:
@@ -63,12 +63,12 @@ class warmed:
 
     @property
     def hits(self) -> dict[str, int]:
-        """How many entries were found, by adapter."""
+        """Number of entries that were found, by adapter."""
         return {name: entries.hits for name, (_adapter, entries) in self._begun.items() if entries}
 
     @property
     def compiled(self) -> dict[str, tuple[str, ...]]:
-        """What was compiled since the scope began, by adapter."""
+        """The entries that were compiled since the scope began, by adapter."""
         return {name: tuple(entries.made) for name, (_adapter, entries) in self._begun.items() if entries}
 
     def __enter__(self) -> warmed:
@@ -127,13 +127,13 @@ class warmed:
         try:
             entries = one.open(self.name)
         except Exception as error:  # of a store that cannot be trusted, or of another package
-            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
+            notices.warn("jit:%s/%s: its compiled code is neither found nor kept: %s", name, self.name, error)
             return
         try:
             one.begin(entries)
             self._begun[name] = one, entries
         except Exception as error:  # of another package, or of a disk
-            notices.warn("jit:%s/%s: what it compiles is neither found nor kept: %s", name, self.name, error)
+            notices.warn("jit:%s/%s: its compiled code is neither found nor kept: %s", name, self.name, error)
 
 
 def _imported(name_of_module: str, _module: ModuleType) -> None:

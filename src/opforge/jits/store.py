@@ -23,7 +23,7 @@ log = logging.getLogger("opforge")
 RENEW_SECONDS = 3600.0
 MAX_OWN = 8
 """How many pages of a topic that were made here stay as they are."""
-NOT_USED = "%s: what is in %s is not used: %s. What is needed is compiled."
+NOT_USED = "%s: the content of %s is not used: %s. Missing code is compiled."
 
 
 def unfit(facts: Mapping[str, Any], holds: str) -> str:
@@ -53,7 +53,8 @@ def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], b
             else:
                 notices.warn(NOT_USED, where.name, folder, problem)
         except FileNotFoundError:
-            continue  # another process has united it with others
+            if os.path.isdir(folder):  # otherwise another process has united it with others
+                set_aside(among, where, folder, "one of its files is missing")
         except OSError as error:
             notices.warn(NOT_USED, where.name, folder, f"it cannot be read ({error.strerror})")
         except ValueError as error:
@@ -69,9 +70,14 @@ def set_aside(among: Store, where: Topic, folder: str, problem: str) -> None:
 
 
 def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
-    """Makes a finished folder a page of a store; returns its folder. Raises OSError."""
+    """Makes a finished folder a page of a store; returns its folder. Raises OSError.
+
+    One that was made here takes the place of an equal one that was fetched, whose key may be accepted no longer.
+    """
     target = layout.path(AREA, page.name_of(where, digest))
     make_folder(os.path.dirname(target))
+    if page.is_fetched(target) and not page.is_fetched(made):
+        discard(target)
     try:
         os.rename(made, target)
         size_log.append(layout, size_of(target))

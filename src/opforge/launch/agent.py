@@ -1,4 +1,4 @@
-"""The process between the launcher and the engine on each host. It ends everything that runs there when it must.
+"""The process between the launcher and the engine on each host. It ends all processes there when it must.
 
     python -m opforge.launch.agent RESPONSE
 
@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from opforge.errors import LaunchError, OpforgeError
-from opforge.foundation import release
+from opforge.foundation import opforge_version
 
 from .bind_options import BindOptions
 from .binding.rank_binding import binding_rows
@@ -80,9 +80,9 @@ def main(response_handle: int) -> int:
 def _respond(request: dict[str, Any]) -> dict[str, Any]:
     """Returns where the ranks of this host would run, as `ranks`, or an `error`."""
     try:
-        if request["version"] != release.VERSION:
+        if request["version"] != opforge_version.VERSION:
             raise LaunchError(
-                f"opforge {release.VERSION} is installed there, and the launcher has {request['version']}",
+                f"opforge {opforge_version.VERSION} is installed there, and the launcher has {request['version']}",
                 "Install the same version on all hosts",
             )
         if not os.path.isdir(request["folder"]):

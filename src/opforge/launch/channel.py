@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opforge.errors import LauncherNotFoundError, LaunchError
-from opforge.foundation import release
+from opforge.foundation import opforge_version
 
 from .hostfile import Host
 from .plan import Plan
@@ -76,7 +76,7 @@ class Channel:
         if plan.launcher == "torchrun" and plan.bind_options.set_threads:
             environ["OMP_NUM_THREADS"] = "1"  # otherwise torchrun sets it, with a warning; the ranks set their own
         request = {
-            "version": release.VERSION,
+            "version": opforge_version.VERSION,
             "folder": plan.folder,
             "environ": environ,
             "bind_options": plan.bind_options._asdict(),

@@ -1,4 +1,4 @@
-"""What a launch would start: the hosts, the ranks on each, and the command of each rank."""
+"""The plan of a launch: the hosts, the ranks on each, and the command of each rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .hostfile import Host
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch would start."""
+    """The plan of a launch."""
 
     launcher: str
     requested: str

@@ -30,7 +30,7 @@ EXPORTED_PREFIXES = ("OPFORGE_", "DS_ACCELERATOR", "PYTHON")
 
 
 class Devices(Protocol):
-    """What a plan asks of the machine's accelerator."""
+    """The part of the machine's accelerator that a plan uses."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: for each rank its host, cores, memory and command. No rank's program is started."""
+"""The output of `--dry-run`: for each rank its host, cores, memory and command. No rank's program is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for the layers of a model: which one is used where, and for how long."""
+"""Kernels for the layers of a model: which kernel each layer uses, and for how long."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
 
 
 def _kinds(parameters: list[inspect.Parameter]) -> list[tuple[Any, bool]]:
-    """Returns what two forwards must have in common: the kinds, and which have a default."""
+    """Returns the properties of parameters that must be equal in two forwards: kinds, and which have a default."""
     return [(part.kind, part.default is part.empty) for part in parameters]
 
 

@@ -19,7 +19,7 @@ EXPECTED = '"ORG/NAME:Layer", "ORG/NAME@VERSION:Layer", a LayerKernel, or a list
 
 @dataclass(frozen=True)
 class LayerKernel:
-    """A kernel for a layer, and where it may be used. What is left out holds everywhere.
+    """A kernel for a layer, and the conditions of its use. An omitted condition is always met.
 
     `layer` is a class of the package `package`, among its `layers` or beside them, or a class itself; or both in one
     text, as a mapping has it: "ORG/NAME:Layer", "ORG/NAME@VERSION:Layer". `device` is a type of torch's devices;

@@ -14,7 +14,7 @@ from .mapping import LayerKernel
 
 LAYERS = "opforge.ops.layers"
 """The module of the layers. It imports torch, and is imported when a scope is entered."""
-UNKNOWN = "it is neither torch's layer nor one that says what it is by kernel_layer_name"
+UNKNOWN = "it is neither torch's layer nor one that names its kind by kernel_layer_name"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The forward of a layer that has a kernel: the kernel's, with what is done when it fails or is compared."""
+"""The forward of a layer that has a kernel: it calls the kernel, handles its failures, and compares results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UncopiedError(Exception):
 
 
 class Record:
-    """What became of a layer in a scope."""
+    """The state of a layer in a scope."""
 
     def __init__(self, name: str, layer: str, kernel: str = "", reason: str = "") -> None:
         self.name, self.layer, self.kernel, self.reason = name, layer, kernel, reason
@@ -196,7 +196,7 @@ def _compared(
     record: Record,
     rules: Rules,
 ) -> Any:
-    """Returns what the kernel gives, or the original if they differ by more than the bound and that is requested.
+    """Returns the kernel's result, or the original's if they differ by more than the bound and that is requested.
 
     Both run on `given`, copies of the arguments, with the same random numbers and buffers, which stay as they are.
     Gradients of the inputs and parameters are compared too, where they are needed. Raises KernelScopeError.

@@ -259,7 +259,7 @@ class kernels_for:
 GUARDED = {
     "_opforge_scope": "it is copied or saved with its kernels",
     "__prepare_scriptable__": "it is scripted with its kernels",
-    "_apply": "it is moved or converted, and its kernels were chosen for what it is",
+    "_apply": "it is moved or converted, and its kernels were chosen for its present device and dtype",
 }
 """Attributes of a module in a scope -> what uses them, which would take the kernels along without a word."""
 
@@ -278,7 +278,7 @@ class _Guard:
 
 
 def explain_kernels(model: Any) -> Explanation:
-    """Returns a line for each layer that the last scope's mapping named: the kernel that it has, or why it has none.
+    """Returns one line for each layer that the last scope's mapping named: its kernel, or the reason for having none.
 
     The attributes of a line are `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked`, `difference` and
     `unchecked`. Raises KernelScopeError for a model that had no scope.

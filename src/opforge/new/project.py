@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from opforge.accelerator.registry import BUILT_IN
 from opforge.errors import ProjectError
-from opforge.foundation import release
+from opforge.foundation import opforge_version
 from opforge.foundation.versions import version_of
 from opforge.packages.form.names import MAX_CHARACTERS
 
@@ -56,11 +56,11 @@ class Kind(NamedTuple):
     is_prebuilt: bool = True
     """Whether the wheel holds the built op."""
     targets: str = ""
-    """What the wheel's op is built for; by default the levels of the CPU that builds it."""
+    """The targets of the wheel's op; by default the levels of the CPU that builds it."""
 
 
 class BuildSystem(NamedTuple):
-    """What makes the wheel of a project."""
+    """The build system that makes the wheel of a project."""
 
     requires: tuple[str, ...]
     """Its packages."""
@@ -77,9 +77,9 @@ class BuildSystem(NamedTuple):
     reads_table: bool = True
     """Whether the ops are in the table [tool.opforge]."""
     repair: str = UNREPAIRED
-    """What cibuildwheel does with the wheel."""
+    """The commands of cibuildwheel for the wheel."""
     tools: tuple[str, ...] = ()
-    """What an isolated build gets besides, and a build without isolation must find."""
+    """Further requirements of an isolated build, which a build without isolation must find installed."""
 
     def steps(self) -> list[str]:
         """Returns the commands that install a project for work on it."""
@@ -174,7 +174,7 @@ KINDS = {
 }
 SETUPTOOLS = "setuptools"
 MANIFEST = "MANIFEST.in"
-"""What an sdist of setuptools has besides the package."""
+"""Files of a setuptools sdist besides the package."""
 BUILD_SYSTEMS = {
     SETUPTOOLS: BuildSystem(
         ("setuptools>=77",),
@@ -289,7 +289,7 @@ def rendered(name: str, kind: str, build_system: str) -> list[tuple[str, str]]:
         "PACKAGE": package,
         "CLASS": f"{title}Builder",
         "VARIABLE": f"{package.upper()}_DEVICE",
-        "RANGE": compatible_versions(release.VERSION),
+        "RANGE": compatible_versions(opforge_version.VERSION),
         "OTHER_FILES": ", ".join(f'"{path}"' for path in others),
         **({"ACCELERATOR": f"{title}Accelerator"} if kind == "accelerator" else KINDS[kind].values),
         **BUILD_SYSTEMS[build_system].values(KINDS[kind]),

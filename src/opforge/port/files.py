@@ -30,7 +30,7 @@ class PortedFile(NamedTuple):
     findings: list[Finding]
     """With their places in the original text."""
     remaining: list[Finding]
-    """What is left or to be reviewed, with their places in the converted text."""
+    """Findings that remain or need a review, with their places in the converted text."""
     before: str = ""
     text: str = ""
     problem: str = ""

@@ -1,4 +1,4 @@
-"""What `opforge port` reports about one place in a file."""
+"""A finding of `opforge port`: its report about one place in a file."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ INDEX_NOTE = "takes a device index: if this is a torch.device, pass its .index"
 
 
 class ArgumentChange(NamedTuple):
-    """What becomes of one argument: its new keyword, whether its value becomes an index, whether it is removed."""
+    """The conversion of one argument: its new keyword, whether its value becomes an index, whether it is removed."""
 
     keyword: str | None
     to_index: bool

@@ -133,7 +133,7 @@ ADVICE = {
     "random": "call the interface's own functions",
     "amp.autocast": "call torch.autocast(get_accelerator().device_name()) where it is used",
 }
-"""What to do about names without a counterpart, if there is an alternative."""
+"""Advice about names without a counterpart, if there is an alternative."""
 
 
 def short_name(qualified: str | None) -> tuple[str, str] | None:

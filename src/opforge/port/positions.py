@@ -1,4 +1,4 @@
-"""What the code around an expression uses it as: a device, a device type, a backend's name, a device index."""
+"""The use of an expression in the code around it: as a device, a device type, a backend's name, a device index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .vendors import MOVE_METHODS
 
 
 class Role(enum.Enum):
-    """What a value is used as."""
+    """The use of a value."""
 
     DEVICE = "a device"
     TYPE = "a device type, without an index"

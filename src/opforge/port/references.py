@@ -1,4 +1,4 @@
-"""The vendor references of a module, and what each becomes. The rules add to them, the analysis decides."""
+"""The vendor references of a module, and the conversion of each. The rules add to them, the analysis decides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reference(NamedTuple):
     """Why it cannot be converted; None if it can."""
     convert: Convert | None = None
     note: str = ""
-    """What to review after the conversion."""
+    """Findings to review after the conversion."""
     selects_vendor: bool = False
     """Whether code may choose a vendor by it: it queries the vendor, or is a function that is passed on uncalled."""
     needs: str = "accelerator"

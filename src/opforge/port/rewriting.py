@@ -32,7 +32,7 @@ class Ported(NamedTuple):
     findings: list[Finding]
     """In the order of the text, with their places in the original text."""
     remaining: list[Finding]
-    """What is left and what to review, with their places in the new text."""
+    """Findings that remain or need a review, with their places in the new text."""
 
 
 def port_text(text: str, name: str = "<text>") -> Ported:

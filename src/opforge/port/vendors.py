@@ -1,4 +1,4 @@
-"""What names a vendor: its device in torch, its communication backend, its packages, its environment variables."""
+"""The names of a vendor: its device in torch, its communication backend, its packages, its environment variables."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from opforge.cache import trees
 MAX_MEMBERS = 100_000
 CHUNK = 1 << 20
 LOCAL = struct.Struct("<4s5H3I2H")
-"""What stands before a member: signature, version, flags, method, time, date, checksum, two sizes, two lengths."""
+"""The header before a member: signature, version, flags, method, time, date, checksum, two sizes, two lengths."""
 SIGNATURE = b"PK\x03\x04"
 SIZE_FOLLOWS, UTF8, IN_EXTRA = 0x8, 0x800, 0xFFFFFFFF
 """Flags: the sizes stand behind the member, as torch writes them; its name is UTF-8. A size that stands elsewhere."""

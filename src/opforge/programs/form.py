@@ -1,4 +1,4 @@
-"""What is added to torch's file of a program: the ops that it needs, and a statement with the digest of every member.
+"""The members added to torch's file of a program: its ops, and a statement with the digest of every member.
 
     ROOT/extra/opforge/ENTRY.library    its library, in base64: torch reads such members as texts
     ROOT/extra/opforge/statement        the last member: the statement, and its signatures
@@ -36,7 +36,7 @@ FACTS = record(
         "ops": table(OP, most=1000),
     }
 )
-"""What is said of a file: its members, and by entry the ops in it with their names in torch.ops."""
+"""The facts of a file: its members, and by entry the ops in it with their names in torch.ops."""
 
 
 class ProgramKind(Kind):
@@ -54,7 +54,7 @@ PROGRAM = ProgramKind()
 
 
 def facts_of(stated: Statement) -> Mapping[str, Any]:
-    """Returns what a statement of this kind says. Raises UnreadableStatement."""
+    """Returns the facts of a statement of this kind. Raises UnreadableStatement."""
     return statements.facts_of(stated, FACTS)
 
 

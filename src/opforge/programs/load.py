@@ -38,8 +38,7 @@ def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
     """Returns the program in a file that `save_program` has written, after loading its ops.
 
     The ops are registered under their public names. Neither a compiler nor a store is needed. The signature is verified
-    first, then the size and the digest of each part of the file; torch opens a copy that holds what was verified and
-    nothing else.
+    first, then the size and the digest of each part of the file; torch opens a copy that holds only the verified parts.
 
     Args:
         path: The file.
@@ -48,7 +47,7 @@ def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
         unsigned: Load it without a signature. It holds machine code and may hold pickles.
 
     Returns:
-        A torch.export.ExportedProgram; for a package of AOTInductor what calls it.
+        A torch.export.ExportedProgram; for a package of AOTInductor, a callable.
 
     Raises:
         ProgramError: The file is damaged, or does not fit this machine.
@@ -74,7 +73,7 @@ def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
 
 
 def _verified(path: str, file: Archive, name: str, unsigned: bool) -> tuple[Mapping[str, Any], Origin]:
-    """Returns what the signed statement says, and who signed it.
+    """Returns the facts of the signed statement, and the signer.
 
     Raises SignatureError, UnreadableStatement, ProgramError.
     """
@@ -143,7 +142,7 @@ def _load_ops(path: str, file: Archive, ops: Mapping[str, Any], origin: Origin) 
 
 
 def _opened(path: str, clean: str, kind: str) -> Any:
-    """Returns what torch makes of the copy. Raises ProgramError if it cannot read that."""
+    """Returns the program that torch loads from the copy. Raises ProgramError if it cannot read that."""
     import torch
 
     try:

@@ -1,4 +1,4 @@
-"""Who signed what this process has taken from files of programs: a key signs nothing that others have made."""
+"""The signers of ops and programs that this process loaded from files: a key signs nothing that others have made."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def note_program(program: Any, origin: Origin) -> None:
 
 
 def problem(program: Any, entries: Iterable[Entry], signer: Signer) -> str:
-    """Returns what of a program was not made here, and must not be signed by a signer's key; empty if all was."""
+    """Returns the parts of a program that were not made here and that a signer's key must not sign; empty if none."""
     origin = None if isinstance(program, (str, os.PathLike)) else _programs.get(program)
     if origin and not origin.is_of(signer):
         return f"the program came from {origin.path}, which this key has not signed"

@@ -45,18 +45,18 @@ def save_program(
     `torch.export.load` opens the file too, where the ops are loaded already.
 
     Args:
-        path: The file, by custom FILE.pt2. One that is there is replaced.
+        path: The file, by custom FILE.pt2. An existing file is replaced.
         program: A torch.export.ExportedProgram, or the path of a package of AOTInductor.
         ops: The ops, as `opforge.load` returns them. By default those that the program's graph calls and that opforge
             has loaded; none for a package of AOTInductor.
-        name: What the statement calls it: a key must be trusted for `program:NAME`. By default the name of the file.
+        name: The program's name in the statement: a key must be trusted for `program:NAME`. By default the file's name.
         signed: Whether it is signed, which says that all of it was made here. Without, `load_program` needs
             `unsigned=True`.
 
     Raises:
         ProgramError: An op was not loaded by opforge, or was edited in this process, or it or the program came from
             elsewhere and would be signed, or the file cannot be written.
-        KeyFileError: Nothing says which key signs.
+        KeyFileError: No signing key is configured.
     """
     import torch
 

@@ -1,1 +1,1 @@
-"""What `opforge report` shows: the parts of this machine, and the state of each."""
+"""The content of `opforge report`: the parts of this machine, and the state of each."""

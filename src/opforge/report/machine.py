@@ -1,4 +1,4 @@
-"""What is on this machine, for `opforge report`: versions, accelerators, compilers, the cache.
+"""The state of this machine, for `opforge report`: versions, accelerators, compilers, the cache.
 
 Nothing here prints. A part that fails becomes a problem in the result, so that it hides no other part.
 """

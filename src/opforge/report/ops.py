@@ -1,4 +1,4 @@
-"""What state each op is in, and the plan of a build: for `opforge report` and `build-ops --dry-run`.
+"""The state of each op, and the plan of a build: for `opforge report` and `build-ops --dry-run`.
 
 Nothing here builds or prints.
 """
@@ -38,7 +38,7 @@ class OfferedOp(NamedTuple):
 
 
 class Readiness(NamedTuple):
-    """What `load()` of an op would do on this machine."""
+    """The step that `load()` of an op would take on this machine."""
 
     name: str
     accelerator: str

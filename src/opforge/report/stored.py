@@ -1,4 +1,4 @@
-"""What has changed since an entry was built, for an op that only the cache knows: for `opforge cache explain`.
+"""The changes since an entry was built, for an op that only the cache knows: for `opforge cache explain`.
 
 No package declares an op of `opforge.load`, so there is no plan to compare. What its build recorded is compared with
 this machine: the files, the compiler, and the user's flags.
@@ -28,7 +28,7 @@ UNKNOWN_FOLDER = (
 
 
 class Changes(NamedTuple):
-    """What differs now from what an entry was built with."""
+    """The differences from the state in which an entry was built."""
 
     components: tuple[Difference, ...]
     files: tuple[ChangedFile, ...]

@@ -1,4 +1,4 @@
-"""The summary of a report: what is usable, and what needs attention with what to do about it. Nothing here prints."""
+"""The summary of a report: usable parts, and parts that need attention with advice. Nothing here prints."""
 
 from __future__ import annotations
 

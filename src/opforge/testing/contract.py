@@ -1,4 +1,4 @@
-"""What all contracts share: how their tests are run without pytest, and how an expected error is checked."""
+"""Shared by all contracts: running their tests without pytest, and checking an expected error."""
 
 from __future__ import annotations
 

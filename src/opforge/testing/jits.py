@@ -1,4 +1,4 @@
-"""The contract of adapters of JITs: what is kept is found on another machine, and an edit or a flipped byte is a miss.
+"""The contract of adapters of JITs: kept code is found on another machine, and an edit or a flipped byte is a miss.
 
 Each test runs a small project of the subclass in processes of its own.
 """
@@ -37,7 +37,7 @@ class Edit(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a process has printed."""
+    """The output of a process."""
 
     result: object
     compiled: list[str]
@@ -45,7 +45,10 @@ class Ran(NamedTuple):
 
 
 class JitContract(Contract):
-    """What every adapter guarantees. A subclass says which, and has a project whose `main.py` defines `result()`."""
+    """The guarantees of every adapter, as tests.
+
+    A subclass names the adapter, and has a project whose `main.py` defines `result()`.
+    """
 
     jit: str
     """The name of the adapter."""

@@ -1,4 +1,4 @@
-"""The contract of ops: what each case of an op says, tried for awkward shapes, layouts, values, threads and batches."""
+"""The contract of ops: the statements of each case, tested for awkward shapes, layouts, values, threads and batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Tried(NamedTuple):
     device: str
 
     def __str__(self) -> str:
-        """Returns what the reasons of a failure begin with."""
+        """Returns the prefix of the reasons of a failure."""
         return f"{self.case.name}, for shape {self.shape} and {self.dtype}"
 
     def arguments(self) -> tuple[Any, ...]:
@@ -84,16 +84,19 @@ class Tried(NamedTuple):
         return sum(tensor.is_floating_point() for tensor in tensors_of(read))
 
     def with_infinities(self) -> Iterator[tuple[tuple[Any, ...], str]]:
-        """Yields arguments with special values, and what they are: drawn ones, and one infinity in each tensor."""
+        """Yields arguments with special values, and their description: drawn ones, and one infinity in each tensor."""
         for seed in range(SEEDS):
-            yield self.with_inputs(partial(with_special_values, seed=seed)), " with NaN, infinities and zeros"
+            yield (
+                self.with_inputs(partial(with_special_values, seed=seed)),
+                " with NaN, infinities, zeros and denormal numbers",
+            )
         for number in range(self.floating_inputs()):
             for special in (math.inf, -math.inf):
                 what = f" with one {special} in the floating-point tensor {number}"
                 yield self.with_inputs(partial(with_one, number=number, special=special)), what
 
     def results(self, arguments: tuple[Any, ...]) -> list[Tensor]:
-        """Calls the function, which may change the arguments. Returns what it returns, then what it changes."""
+        """Calls the function, which may change the arguments. Returns its results, then the changed arguments."""
         return values.results(self.function, arguments, self.case.keywords)
 
     def compare(self, arguments: tuple[Any, ...], what: str = "") -> None:
@@ -104,7 +107,7 @@ class Tried(NamedTuple):
 
 
 class OpContract(Contract):
-    """What every op guarantees, and what the cases of this one promise.
+    """The guarantees of every op, and the promises of this op's cases, as tests.
 
     A subclass names the op's builder, whose cases are tried; or cases whose functions need none.
     """
@@ -133,7 +136,7 @@ class OpContract(Contract):
 
     @cached_property
     def loaded(self) -> Any:
-        """The loaded op: what `bound` of a case gets. None without a builder."""
+        """The loaded op, the argument of a case's `bound`. None without a builder."""
         return self.builder().load() if self.builder else None
 
     def setup_method(self) -> None:

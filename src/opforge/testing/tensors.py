@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0)
+DENORMAL = (1e-40, -1e-40, 3e-6)
+"""Below the least normal number: the first two of float32 and bfloat16, where float16 has 0; the last of float16."""
+SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, *DENORMAL)
 PAYLOADS = {
     torch.float64: (torch.int64, 0x7FF8 << 48, 1 << 20),
     torch.float32: (torch.int32, 0x7FC0_0000, 1 << 20),
@@ -95,7 +97,7 @@ def filled(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 def with_special_values(value: Any, seed: int) -> Any:
-    """Returns arguments in whose floating-point tensors some elements are NaN, infinities, zeros or 1.
+    """Returns arguments in whose floating-point tensors some elements are NaN, infinities, zeros, denormal or 1.
 
     Each tensor's are drawn by themselves. One row in three has none, and one in three has one infinity and nothing
     else: of a row with a NaN, a norm says nothing. A tensor of one dimension has them anywhere. A tensor without
@@ -148,9 +150,13 @@ def with_one(value: Any, number: int, special: float) -> Any:
         if not tensor.is_floating_point() or next(numbers) != number or not tensor.numel():
             return tensor
         own = special if bool((tensor < 0).any()) else abs(special)
-        tensor = tensor.clone()
-        tensor.view(-1)[tensor.numel() // 2] = own
-        return tensor
+        changed = tensor.clone(memory_format=torch.contiguous_format)
+        changed.view(-1)[tensor.numel() // 2] = own
+        if 0 in tensor.stride():
+            return changed
+        # An op may refuse tensors whose strides differ: keys and values of one cache.
+        like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return like.copy_(changed)
 
     return mapped(value, change)
 

@@ -1,4 +1,4 @@
-"""The contract of toolchains: what identifies a compiler, what it refuses, and what it builds."""
+"""The contract of toolchains: how a compiler is identified, what it refuses, and the results of its builds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ToolchainContract(Contract):
-    """What every toolchain guarantees.
+    """The guarantees of every toolchain, as tests.
 
     It is tested with the compiler of this machine, and skipped without one::
 
@@ -49,7 +49,7 @@ class ToolchainContract(Contract):
         return None
 
     def places(self) -> tuple[Any, Disk]:
-        """Returns what a toolchain's class is called with: the store's layout, and the disk."""
+        """Returns the arguments of a toolchain's class: the store's layout, and the disk."""
         return current_store().layout, Disk()
 
     def toolchain(self) -> Toolchain:

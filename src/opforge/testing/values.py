@@ -1,4 +1,4 @@
-"""What a case's function computes, and how that differs from its reference: for the contract, the check, the tuning."""
+"""Compares the results of a case's function with its reference: for the contract, the check and the tuning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from opforge.ops.cases.form import Case, Place
+from opforge.ops.cases.case import Case, Place
 
 from .tensors import converted, difference, filled, mapped, tensors_of
 
@@ -26,7 +26,8 @@ class Error(NamedTuple):
     """The largest error of a result, and that of torch's operators in the same dtype (eager).
 
     The unit of an element is half a unit in its last place, and how far the exact result changes if each input is
-    changed by its rounding error: the conditioning. What computes each step without error has an error of 1 at most.
+    changed by its rounding error: the conditioning. A function that computes each step without error has an error of 1
+    at most.
     """
 
     ours: float
@@ -34,7 +35,7 @@ class Error(NamedTuple):
 
 
 def schema_arguments(function: Callable[..., Any]) -> Sequence[Any]:
-    """Returns the arguments of a function's schema. Empty if it is no op of torch."""
+    """Returns the arguments of a function's schema. Empty if the function is not an op of torch."""
     overload = getattr(function, "_opoverload", function)  # of torch.library.custom_op; otherwise an overload
     schema = getattr(overload, "_schema", None)
     return schema.arguments if schema is not None else ()
@@ -77,7 +78,7 @@ def make_arguments(
 
 
 def results(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Tensor]:
-    """Calls a function. Returns what it returns, numbers as tensors too, then the arguments that it changes."""
+    """Calls a function. Returns its results, numbers as tensors too, then the arguments that it changes."""
     returned = with_numbers(function(*arguments, **keywords))
     return [*tensors_of(returned), *tensors_of([arguments[position] for position in changed_positions(function)])]
 

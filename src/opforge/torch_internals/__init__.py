@@ -1,1 +1,1 @@
-"""What opforge uses of torch that torch does not promise: the code generator's and the tracer's insides."""
+"""The private parts of torch that opforge uses: the code generator's and the tracer's."""

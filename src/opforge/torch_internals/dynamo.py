@@ -1,4 +1,4 @@
-"""What opforge takes from torch.compile's tracing that has no public interface: a function that is compiled ahead.
+"""The private parts of torch.compile's tracing that opforge uses: a function that is compiled ahead.
 
 torch can keep a function with its guards (`torch._dynamo.aot_compile`), and load it without tracing. What torch leaves
 out there is followed here:
@@ -40,7 +40,7 @@ class AheadError(ValueError):
 
 
 class Guard(NamedTuple):
-    """What torch does not keep, or checks against a copy: an expression, and what its value was."""
+    """A guard that torch does not keep, or checks against a copy: an expression, and its value."""
 
     expression: str
     kind: str
@@ -57,7 +57,7 @@ class Options(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a compiled function follows from, besides its guards."""
+    """The state that a compiled function depends on, besides its guards."""
 
     settings: str
     defaults: str
@@ -76,7 +76,7 @@ Describe = Callable[[Any], str]
 
 
 class Pinned(Protocol):
-    """What a program has now."""
+    """The present values of a program."""
 
     def holds(self) -> bool:
         """Returns whether that is as it was stated."""
@@ -225,7 +225,7 @@ def _is_same(value: Any, pinned: Any) -> bool:
 
 
 EVALUATED: dict[str, Any] = {"__builtins__": {"type": type, "len": len, "list": list, "dict": dict}}
-"""What the expressions of guards may call; one that calls anything else is not kept."""
+"""Functions that expressions of guards may call; an expression that calls any other is not kept."""
 
 
 class _Globals:
@@ -292,7 +292,7 @@ def compiled(
     classes = [*noted.classes, *([] if owner is None else [owner if isinstance(owner, type) else type(owner)])]
     try:
         program = by.program_of(noted.codes, classes)
-        defaults, is_of_rank = _defaults(function, by.describe), _names_rank(noted.codes)
+        defaults, is_of_rank = _defaults(function, by.describe), _may_read_rank(noted.codes, noted.values)
         facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
     except ValueError as error:
         raise AheadError(str(error)) from error
@@ -321,13 +321,14 @@ def _may_vary(value: Any) -> bool:
 
 
 class _Noted:
-    """What is seen while a function is compiled."""
+    """Observations while a function is compiled."""
 
     def __init__(self) -> None:
         self.graphs: list[Any] = []
         self.codes: list[types.CodeType] = []
         self.classes: list[type] = []
         self.guards: list[tuple[str, str, Any, bool]] = []
+        self.values: list[Any] = []
 
     def keeps(self, entries: Sequence[Any]) -> list[bool]:
         """Returns for each guard whether torch can keep it; notes those that it cannot, and those of globals."""
@@ -335,6 +336,7 @@ class _Noted:
 
         unsupported = set(CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES)
         kept, self.guards, self.classes = [], [], []
+        self.values = [entry.value for entry in entries]
         for entry in entries:
             if entry.guard_type == TYPE_ALONE:
                 self.classes.append(type(entry.value))
@@ -440,10 +442,30 @@ RANK_NAMES = frozenset(
     """.split()  # noqa: SIM905
 )
 """What code names that reads the rank. torch takes its value as a constant, also in a graph for all ranks."""
+COMPUTING = frozenset({"getattr", "attrgetter", "methodcaller", "__getattribute__", "vars", "__dict__", "eval"})
+"""What code names that reads attributes by names that it computes."""
+KNOWING_RANK = frozenset({"DeviceMesh", "ProcessGroup"})
+"""Classes whose attributes are constants that hold the rank."""
 
 
-def _names_rank(codes: Iterable[types.CodeType]) -> bool:
-    return any(RANK_NAMES.intersection(code.co_names) for code in codes)
+def _may_read_rank(codes: Iterable[types.CodeType], values: Iterable[Any]) -> bool:
+    """Returns whether a program may have read the rank: by a name in its code, or through a value of its guards.
+
+    A function under another name, or under a name that is computed, has a guard.
+    """
+    names = {name for code in codes for name in code.co_names}
+    if names & RANK_NAMES or any(map(_is_constant_of_rank, values)):
+        return True
+    return bool(names & COMPUTING) and any(
+        each.__name__ in KNOWING_RANK for value in values for each in type(value).__mro__
+    )
+
+
+def _is_constant_of_rank(value: Any) -> bool:
+    """Returns whether torch takes what a function returns as a constant, which may be the rank."""
+    if not isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return False
+    return value.__name__ in RANK_NAMES or hasattr(value, "_dynamo_marked_constant")
 
 
 def with_hook_guards() -> Any:

@@ -1,4 +1,4 @@
-"""What opforge takes from torch.compile that has no public interface: all of it is in this file, for TORCH alone.
+"""The private parts of torch.compile that opforge uses: all of them are in this file, for TORCH alone.
 
 The functions of torch and Triton by which a compile passes are wrapped when their modules are imported. Observers learn
 what is recorded, compiled and loaded, and may offer C++ libraries. Refusals are asked before anything is compiled. With
@@ -37,7 +37,7 @@ from typing import Any
 from opforge.errors import CompileForbiddenError
 from opforge.fast_path import library
 from opforge.fast_path.machine import python_tag
-from opforge.foundation import memory, memory_writer, release
+from opforge.foundation import memory, memory_writer, opforge_version
 from opforge.foundation.after_import import call_after_import
 from opforge.foundation.fork_lock import ForkLock
 
@@ -59,7 +59,7 @@ log = logging.getLogger("opforge")
 
 
 class Observer:
-    """What wants to know of the compiles of this process."""
+    """A listener to the compiles of this process."""
 
     def artifact(self, kind: str, key: str, content: bytes) -> None:
         """Receives each artifact that torch makes or finds."""
@@ -138,7 +138,7 @@ def stamps() -> tuple[memory.FlatStamps, int]:
 
 
 def _memory_name(version: str) -> str:
-    return memory.name_of(["compiled", version, release.VERSION])
+    return memory.name_of(["compiled", version, opforge_version.VERSION])
 
 
 def watch() -> None:

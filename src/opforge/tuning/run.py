@@ -17,7 +17,7 @@ from opforge.cache.filesystem import lock
 from opforge.errors import TuningError
 from opforge.foundation import formats
 from opforge.foundation.files import make_folder
-from opforge.ops.cases.form import OURS, Call, Case, MissingError, Prepared
+from opforge.ops.cases.case import OURS, Call, Case, MissingError, Prepared
 from opforge.testing import values
 from opforge.testing.tensors import cloned, poisoned_memory
 
@@ -45,16 +45,16 @@ class Step(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"{self.case.kernel + ', ' if self.case.kernel else ''}{self.dtype} of {self.counted}"
 
 
 class Done(NamedTuple):
-    """What became of a step."""
+    """The outcome of a step."""
 
     step: Step
     row: Mapping[str, Any] | None
-    """What was found; None if nothing was timed."""
+    """The result; None if nothing was timed."""
     is_new: bool = True
     """Whether it was timed now, and not by an earlier run."""
     problem: str = ""
@@ -177,6 +177,7 @@ def _timed(subject: Subject, step: Step, configs: Sequence[Config], seconds: flo
                 candidates.append(Candidate(config, call, lambda config: subject.use(case, config)))
         own = Candidate({}, default, lambda config: subject.use(case, config))
         choice = search.choose(own, candidates, timer or clock_for(device), seconds)
+        subject.use(case, {})  # what is timed next may launch this kernel too, and the last config may have failed
     return Done(step, _row(step, choice, refused), is_busy=choice.is_busy)
 
 

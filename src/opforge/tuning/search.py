@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from opforge.bench.harness import take_turns
 from opforge.bench.medians import Median, median
 from opforge.builders.lookup.tuning_results import REPLACES
-from opforge.ops.cases.form import Seconds
+from opforge.ops.cases.case import Seconds
 
 Config = Mapping[str, int]
 FIRST_ROUNDS, FEWEST, MOST = 5, 15, 61

@@ -1,4 +1,4 @@
-"""What is tuned: a loaded op, the configs that it can be set, and how."""
+"""The subject of tuning: a loaded op, the configs that it can be set to, and how."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANY_DTYPE = -1
 
 
 class Timing(NamedTuple):
-    """What is timed by itself."""
+    """A part that is timed by itself."""
 
     case: Case
     dtype: str
@@ -38,7 +38,7 @@ class Subject(NamedTuple):
 
     op: str
     wanted: Wanted
-    """What a result is for."""
+    """The subject of a result."""
     cases: Sequence[Case]
     configs: Callable[[Case], list[Config]]
     """The configs of a case, without the default."""
@@ -74,6 +74,9 @@ def load(builder: OpBuilder) -> Subject:
 
     own: Any = kernels_tuned.with_configs(builder)
     op = own.load()
+    if op.library is None:
+        problem = "its kernels are launched through Triton itself, which takes no configs"
+        raise TuningError(name, problem, "Unset OPFORGE_TRITON_JIT and TRITON_INTERPRET")
     return _of_kernels(own, spec, op, cases, kernels_tuned.wanted(own, op.library.__entry__))
 
 

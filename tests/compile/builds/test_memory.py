@@ -66,7 +66,7 @@ def test_a_build_whose_compiler_was_killed_for_memory_ends_with_fewer_at_once(fo
         out, err = run_in(group, code, OPFORGE_JOBS="4")
     assert out == "built\n", err
     assert err == (
-        "WARNING hungry: a compiler was killed for lack of memory, with 4 at once. What is left is built again with"
+        "WARNING hungry: a compiler was killed for lack of memory, with 4 at once. The other files are built again with"
         " 2 at once\n"
     )
 

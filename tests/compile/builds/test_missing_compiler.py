@@ -42,7 +42,7 @@ def test_with_the_same_variables_the_entry_is_used_and_one_line_says_so(builder,
     for _ in range(2):
         assert builder().load().value() == 10
     assert [record.getMessage() for record in caplog.records] == [
-        "plain: no C++ compiler was found (CXX=/nonexistent/g++): what was built before is used, with the same search"
+        "plain: no C++ compiler was found (CXX=/nonexistent/g++): an earlier build is used, with the same search"
         " variables and flags"
     ]
 

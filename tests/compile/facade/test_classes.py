@@ -34,3 +34,41 @@ def test_classes_and_enumerations_give_what_pybind11s_give(tmp_path: Path) -> No
     if not torch.__version__.startswith(RECORDED_WITH):
         found, recorded = ({name: [outcome[0]] for name, outcome in part.items()} for part in (found, recorded))
     assert {name: outcome for name, outcome in found.items() if _plain(outcome) != _plain(recorded[name])} == {}
+
+
+def test_a_subclass_has_another_metaclass_where_it_is_a_subclass_of_the_classs_own(tmp_path: Path) -> None:
+    (tmp_path / "op.cpp").write_text("""#include <torch/extension.h>
+struct Box { int64_t n; explicit Box(int64_t n) : n(n) {} int64_t twice() const { return 2 * n; } };
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::class_<Box>(m, "Box").def(py::init<int64_t>()).def("twice", &Box::twice);
+}
+""")
+    compile_library("facade", "box", [tmp_path / "op.cpp"], tmp_path / "box.so", ["-O0"])
+    (tmp_path / "use.py").write_text("""import abc, torch, box
+class Named(type(box.Box)):
+    def __call__(cls, *given):
+        made = super().__call__(*given)
+        made.name = cls.__name__
+        return made
+class Part(box.Box, metaclass=Named):
+    pass
+class Unmade(box.Box, metaclass=Named):
+    def __init__(self):
+        pass
+def another():
+    class Abstract(box.Box, metaclass=abc.ABCMeta):
+        pass
+print(Part(3).twice(), Part(3).name, isinstance(Part(3), box.Box))
+for call in (Unmade, another):
+    try:
+        call()
+    except TypeError as error:
+        print(error)
+""")
+    ended = subprocess.run([sys.executable, "-W", "ignore", str(tmp_path / "use.py")], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == [
+        "6 Part True",
+        "box.Box.__init__() must be called when overriding __init__",
+        "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the metaclasses of "
+        "all its bases",
+    ], ended.stderr

@@ -103,26 +103,49 @@ print(torch.compile(lambda x: op.f(x + 1) * 2, backend="eager")(torch.zeros(2)).
     assert child_processes.run_with_torch(code, env=env) == "[14.0, 2.0]\n"
 
 
-def test_a_call_without_a_schema_is_kept_by_torchscript_as_it_may_change_its_tensors(tmp_path: Path) -> None:
+def test_an_op_without_a_schema_is_to_torch_what_its_own_headers_make_it(tmp_path: Path) -> None:
     (tmp_path / "op.cpp").write_text("""#include <torch/extension.h>
 at::Tensor put(const at::Tensor& x, std::optional<at::Tensor> out, std::vector<at::Tensor> more) {
     more[0].copy_(x);
     return out.value().copy_(x * 3);
 }
+at::Tensor calls(const at::Tensor& x, const at::Tensor& y) { return x.mul(y).add(y); }
 static auto registry = torch::RegisterOperators("facade_put::put", &put);
+TORCH_LIBRARY_FRAGMENT(facade_put, m) { m.def("calls", &calls); }
 """)
     compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
     (tmp_path / "use.py").write_text("""import sys, torch
 torch.ops.load_library(sys.argv[1])
+calls = torch.ops.facade_put.calls
 @torch.jit.script
 def use(x: torch.Tensor):
     out, more = torch.zeros_like(x), torch.zeros_like(x)
     torch.ops.facade_put.put(x, out, [more])  # its result is not used
     return out, more
-print([part.tolist() for part in use(torch.ones(2))])
+@torch.jit.script
+def alias(x: torch.Tensor):
+    out = torch.zeros_like(x)
+    torch.ops.facade_put.put(x, out, [torch.zeros_like(x)]).add_(1)  # its result may be a tensor that was given
+    return out
+print([part.tolist() for part in use(torch.ones(2))], alias(torch.ones(2)).tolist())
+print(calls.default._schema)
+x = torch.ones(2, 3)
+print(torch.vmap(calls)(x, x).tolist() == (x * 2).tolist())
+print(torch.func.functionalize(calls)(x, x).tolist() == (x * 2).tolist())
+print(set(torch.library.opcheck(calls.default, (x.clone().requires_grad_(), x)).values()))
+module = torch.nn.Module()
+module.forward = lambda a: calls(a, a)
+print([str(n.target) for n in torch.export.export(module, (x,)).graph.nodes if n.op == "call_function"])
 """)
     command_line = [sys.executable, "-W", "ignore", str(tmp_path / "use.py"), str(tmp_path / "op.so")]
-    assert subprocess.run(command_line, capture_output=True, text=True).stdout == "[[3.0, 3.0], [1.0, 1.0]]\n"
+    assert subprocess.run(command_line, capture_output=True, text=True).stdout.splitlines() == [
+        "[[3.0, 3.0], [1.0, 1.0]] [4.0, 4.0]",
+        "facade_put::calls(Tensor _0, Tensor _1) -> Tensor _0",
+        "True",
+        "True",
+        "{'SUCCESS'}",
+        "['facade_put.calls.default']",
+    ]
 
 
 def test_a_branch_by_torchs_version_and_a_guard_of_dispatch_keys_are_errors(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import logging
+import os
 import sys
 import threading
 
@@ -320,6 +321,14 @@ def eager_otherwise(monkeypatch):
     return begin
 
 
+@pytest.fixture
+def for_all_ranks(monkeypatch):
+    """torch is asked for graphs for all ranks."""
+    from opforge.torch_internals import dynamo
+
+    monkeypatch.setattr(dynamo, "is_for_all_ranks", lambda: True)
+
+
 def seven(*_arguments):
     return torch.full((2, 6), 7.0)
 
@@ -395,20 +404,34 @@ class TestEdits:
             machines.enter(f"then{number}", own)
             check_in_job(in_job, rank, size, (found, 0))
 
-    def test_the_rank_alone_if_it_is_read_and_one_rank_is_to_compile_for_all(
-        self, machines, eager_otherwise, monkeypatch
+    def test_one_function_for_all_ranks_if_torch_makes_such_and_the_rank_is_not_read(
+        self, machines, eager_otherwise, for_all_ranks
     ):
-        from opforge.torch_internals import dynamo
-
-        monkeypatch.setattr(dynamo, "is_for_all_ranks", lambda: True)
         own = machines.enter("first")
-        check_in_job(in_job, 0, 2, (0, 1))
         check_in_job(sized, 0, 2, (0, 1))
         eager_otherwise()
         for number, (rank, size, found) in enumerate([(1, 2, 1), (0, 2, 1), (1, 4, 0)]):
             machines.enter(f"then{number}", own)
             check_in_job(sized, rank, size, (found, 0))
-            check_in_job(in_job, rank, size, (int((rank, size) == (0, 2)), 0))
+
+    @pytest.mark.parametrize("read", ["by_name", "by_another_name", "by_a_computed_name", "as_a_constant"])
+    def test_but_each_rank_its_own_if_it_is_read(self, machines, eager_otherwise, for_all_ranks, read):
+        function = globals()[f"rank_{read}"]
+        own = machines.enter("first")
+        check_in_job(function, 0, 2, (0, 1))
+        eager_otherwise()
+        for rank, found in ((1, 0), (0, 1)):
+            machines.enter(f"then{rank}", own)
+            check_in_job(function, rank, 2, (found, 0))
+
+    def test_and_if_attributes_of_a_mesh_are_read_by_computed_names(self):
+        from opforge.torch_internals import dynamo
+
+        mesh = type("DeviceMesh", (), {"size": lambda _self: 2})()
+        computed = compile("getattr(mesh, name)", "a file", "eval")
+        assert dynamo._may_read_rank([computed], [mesh])
+        assert not dynamo._may_read_rank([computed], [torch])
+        assert not dynamo._may_read_rank([compile("mesh.size()", "a file", "eval")], [mesh, mesh.size])
 
     def test_a_setting_that_names_what_is_dynamic(self, machines, eager_otherwise):
         import torch.compiler.config as of_compiler
@@ -443,6 +466,31 @@ def check_in_job(function, rank, size, expected):
 
 def sized(x):
     return x.view(1, -1).repeat(torch.distributed.get_world_size(), 1) if torch.distributed.is_initialized() else x
+
+
+another_name = torch.distributed.get_rank
+
+
+@torch.compiler.assume_constant_result
+def constant_rank():
+    return torch.distributed.get_rank()
+
+
+def rank_by_name(x):
+    return x + torch.distributed.get_rank() if torch.distributed.is_initialized() else x.view(-1)
+
+
+def rank_by_another_name(x):
+    return x + another_name() if torch.distributed.is_initialized() else x.view(-1)
+
+
+def rank_by_a_computed_name(x):
+    computed = getattr(torch.distributed, "_".join(["get", "rank"]))
+    return x + computed() if torch.distributed.is_initialized() else x.view(-1)
+
+
+def rank_as_a_constant(x):
+    return x + constant_rank() if torch.distributed.is_initialized() else x.view(-1)
 
 
 def in_job(x):
@@ -508,11 +556,22 @@ class TestTraced:
 def test_a_forked_child_is_not_stopped_by_a_lock_that_a_thread_held(machines):
     machines.enter("first")
     wrapped = called(flat, torch.ones(6), compiled=1)
-    with wrapped._lock:
-        held = wrapped._lock
-        functions._replace_locks()
-    assert wrapped._lock is not held
-    assert torch.equal(wrapped(torch.ones(6)), flat(torch.ones(6)))
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with wrapped._lock:
+            is_held.set()
+            is_over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(not wrapped._lock._lock.acquire(timeout=10))
+    is_over.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_nothing_is_compiled_where_that_is_forbidden(machines):

@@ -254,9 +254,9 @@ class TestRefused:
         assert graphs.found == 0 and not self.folder.exists()
         (warning,) = warnings_of_the_cache()
         before, _, reason = warning.partition(" is not used: ")
-        assert before == f"inductor/pair: what is in {self.folder}"
-        assert reason.endswith(". What is needed is compiled.")
-        return reason.removesuffix(". What is needed is compiled.")
+        assert before == f"inductor/pair: the content of {self.folder}"
+        assert reason.endswith(". Missing code is compiled.")
+        return reason.removesuffix(". Missing code is compiled.")
 
     def object(self, name):
         """Returns the file of the page that an entry has under this name."""
@@ -275,7 +275,23 @@ class TestRefused:
         assert begun.recording.library_path("okey") == "" and not self.folder.exists()
         begun.end()
         (warning,) = warnings_of_the_cache()
-        assert "okey.so of library/okey is damaged, or was changed. What is needed is compiled." in warning
+        assert "okey.so of library/okey is damaged, or was changed. Missing code is compiled." in warning
+
+    def test_what_is_compiled_again_in_the_place_of_a_damaged_library_is_kept(self, where, tmp_path):
+        flip(self.object("okey.so"))
+        again = tmp_path / "again.so"
+        again.write_bytes(b"compiled again")
+        begun = session.Session(where)
+        begun.begin()
+        for one in begun.pages:
+            for kind, key, data in begun._artifacts(one):
+                begun.recording.artifact(kind, key, data)  # torch has found it
+        assert begun.recording.library_path("okey") == ""
+        begun.recording.library("okey", str(again))
+        begun.end()
+        (kept,) = page.folders(writable_store().layout)
+        read = page.read(kept, where, {os.getuid()})
+        assert read.entry("library/okey") == {"okey.so": b"compiled again"} and len(read.entries) == 2
 
     def test_a_flipped_bit_of_its_list(self, warnings_of_the_cache):
         flip(self.folder / "tree" / "index.json", 2)
@@ -311,7 +327,7 @@ class TestRefused:
         entry = {"inductor/0": {"more.py": b""}}
         facts = {"holds": content.HOLDS, "features": [], "made": 1}
         self.folder = pathlib.Path(store.write(writable_store(), where, entry, facts))
-        assert self.refused(warnings_of_the_cache) == "'more.py' is no file that inductor carries"
+        assert self.refused(warnings_of_the_cache) == "'more.py' is not a file of the adapter inductor"
 
 
 def flip(path, at=-1):
@@ -329,6 +345,29 @@ def test_artifacts_that_torch_cannot_read(machines, where, warnings_of_the_cache
         pass
     assert graphs.found == 0
     assert "is not used: torch cannot read its artifacts." in warnings_of_the_cache()[0]
+
+
+def test_what_is_compiled_beside_a_page_that_torch_cannot_read_is_kept(machines, monkeypatch):
+    own = machines.enter("first")
+    with monkeypatch.context() as patch:
+        patch.setattr(content, "of_artifact", lambda artifact: {"artifact": b"nonsense"})
+        with opforge.compiled("views"):
+            run(flat)
+    monkeypatch.setattr(logging.getLogger("torch.compiler._cache"), "disabled", True)
+    again = machines.enter("second", own)
+    with opforge.compiled("views") as graphs:
+        run(flat)
+    assert len(graphs.compiled) == 1
+    machines.enter("third", again)
+    with opforge.compiled("views") as graphs:
+        run(flat)
+    assert graphs.compiled == ()
+
+
+@pytest.mark.parametrize("files", [{}, {"okey.so": b""}, {"artifact": b"", "okey.so": b""}])
+def test_an_entry_of_a_graph_has_an_artifact_and_nothing_else(files):
+    with pytest.raises(ValueError, match=r"its entry inductor/0 has .*, expected artifact"):
+        [*content.artifacts_in({"inductor/0": files})]
 
 
 def test_a_page_of_a_better_processor_stays_and_is_not_used(machines, where, warnings_of_the_cache):
@@ -379,6 +418,31 @@ def test_a_store_that_cannot_be_written_is_said_once(machines, monkeypatch, warn
         run(flat)
     (warning,) = warnings_of_the_cache()
     assert warning.startswith("views: compiled graphs are not kept: The cache folder")
+
+
+class TestWarmed:
+    """`opforge.warmed` with the adapter `inductor` begins a scope of compiled graphs."""
+
+    def test_it_says_once_what_was_compiled_and_counts_what_was_found(self, machines):
+        own = machines.enter("first")
+        with opforge.warmed("views", ["inductor"]) as outer, opforge.warmed("views", ["inductor"]) as inner:
+            run(flat)
+            assert len(inner.compiled["inductor"]) == 1
+        assert outer.compiled == inner.compiled and len(pages(own)) == 1
+        machines.enter("second", own)
+        with opforge.warmed("views", ["inductor"]) as again:
+            run(flat)
+        assert again.compiled == {"inductor": ()} and again.hits["inductor"] > 0
+
+    def test_one_whose_store_cannot_be_used_leaves_nothing_open(self, machines, monkeypatch, tmp_path):
+        machines.enter("first")
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "file"))
+        before = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+        with opforge.warmed("views", ["inductor"]):
+            pass
+        assert not session._sessions and not inductor.observers
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a.b", "x" * 101, "é"])

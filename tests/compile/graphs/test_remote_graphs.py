@@ -13,17 +13,18 @@ from support.remote.nodes import Nodes
 
 import opforge
 from opforge.cache import current
+from opforge.graphs import session
 from opforge.jits import page, remote
 from opforge.jits.kind import JIT
 from opforge.remote import (
     blobs,
     claims,
-    kept,
     maintenance,
     mirror,
     publish,
     remembered_answers,
     remotes,
+    reverification,
     statements,
     take,
     topics,
@@ -90,13 +91,26 @@ class TestPublished:
             (claim,) = nodes.store.list("v1/claims/")
         assert b'"failed"' in nodes.store.get(claim.name, 4096).data
 
+    def test_a_forked_child_that_leaves_the_scope_ends_neither_the_claim_nor_the_wait(self, machines, nodes, pushing):
+        machines.enter("first")
+        with opforge.compiled("pair") as graphs:
+            child = os.fork()
+            if not child:
+                try:
+                    session.leave(graphs._session)
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            (claim,) = nodes.store.list("v1/claims/")
+            assert b'"failed"' not in nodes.store.get(claim.name, 4096).data
+
     def test_a_failure_is_one_line(self, machines, nodes, pushing, warnings_of_the_cache, monkeypatch):
         machines.enter("first")
         (nodes.folder / "remote").chmod(0o500)
         monkeypatch.setattr(remote, "push", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         run_step()
         (warning,) = warnings_of_the_cache()
-        assert warning.startswith(f"inductor/pair: what was compiled was not published to {nodes.url}: ")
+        assert warning.startswith(f"inductor/pair: compiled code was not published to {nodes.url}: ")
         assert "No space left on device" in warning
 
 
@@ -225,7 +239,7 @@ class TestRefused:
         assert "is not used: the key ci was revoked on 2020-01-01." in warnings_of_the_cache()[0]
         nodes.trust_file().write_text("{")
         assert self.entered() == 0
-        assert any(f"is not used: {kept.REFUSED}." in text for text in warnings_of_the_cache())
+        assert any(f"is not used: {reverification.REFUSED}." in text for text in warnings_of_the_cache())
         nodes.trust_file().unlink()
         nodes.trust(nodes.public, scopes=("jit:inductor/pa*",))
         assert self.entered() == 1
@@ -240,7 +254,7 @@ class TestRefused:
         def fails(path, *_content):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-        monkeypatch.setattr(kept, "write_file", fails)
+        monkeypatch.setattr(reverification, "write_file", fails)
         assert self.entered() == 1 and not warnings_of_the_cache()
 
     def test_one_of_which_a_key_that_was_not_asked_for_withdraws_its_signature(
@@ -265,6 +279,14 @@ class TestRefused:
         trust.write(trust.read()._replace(keys=trusted))
         assert self.entered() == 1 and folder.stat().st_ino == before and not warnings_of_the_cache()
 
+    def test_one_that_was_fetched_and_is_damaged_is_fetched_again(self, nodes, tmp_path, where, warnings_of_the_cache):
+        put(nodes, tmp_path, where)
+        assert self.entered() == 1
+        for path in (self.own / "v2" / "jit").glob("*/tree/objects/*"):
+            path.write_bytes(b"changed")
+        assert self.entered() == 1
+        assert " is damaged, or was changed" in warnings_of_the_cache()[0]
+
     def test_one_that_was_fetched_and_changed(self, nodes, tmp_path, where, warnings_of_the_cache):
         put(nodes, tmp_path, where)
         assert self.entered() == 1
@@ -272,7 +294,7 @@ class TestRefused:
         record = page.read_record(str(folder))
         page.write_record(str(folder), record["tree"], {**record["facts"], "made": 2})
         assert self.entered() == 1  # it is fetched again
-        assert "is not used: page.json says other than what was signed." in warnings_of_the_cache()[0]
+        assert "is not used: page.json differs from the signed one." in warnings_of_the_cache()[0]
 
 
 class Evil:

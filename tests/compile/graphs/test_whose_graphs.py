@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 
 import pytest
@@ -178,13 +179,14 @@ class TestFoldersOfTorch:
 
 
 @pytest.fixture
-def found(machines, where):
+def found(machines, where, monkeypatch):
     """Entries of two pages with one library: one was made here, and the other one was fetched."""
     machines.enter("first")
     own, other = put(where, made=2), put(where, made=1)
+    other.joinpath("signed").write_bytes(b"")
+    monkeypatch.setattr(Entries, "_judge", lambda *_: "")
     entries = Entries(where, content.HOLDS, (), content.CARRIES, asks_remotes=False)
     assert {one.folder for one in entries.pages} == {str(own), str(other)}
-    other.joinpath("signed").write_bytes(b"")
     return entries
 
 
@@ -204,6 +206,29 @@ def test_a_library_of_a_fetched_page_is_used_and_not_kept(found, tmp_path):
     made_here.library("okey", made_here.library_path("okey"))
     made_here.library("own", f"{tmp_path}/others/own.so")
     assert made_here.keys == {"library/own"}
+
+
+def test_what_was_fetched_stays_anothers_once_its_page_is_removed(found):
+    """It may be withdrawn, or give way to a newer page, by another process after this one has read it."""
+    (other,) = [one for one in found.pages if one.is_fetched]
+    artifacts = [*content.artifacts_in({key: other.entry(key) for key in other.entries})]
+    own = [one.folder for one in found.pages if not one.is_fetched]
+    shutil.rmtree(other.folder)
+    recording.note_whose(other.is_fetched, artifacts)
+    made_here = recording.Recording()
+    made_here.artifact(*artifacts[0])
+    assert made_here.keys == frozenset()
+    assert [one.folder for one in found.pages if not one.is_fetched] == own
+
+
+def test_a_library_is_found_in_another_page_once_its_own_is_removed(found, tmp_path):
+    """Another process has written a page that replaces it, while this scope is open."""
+    made_here = recording.Recording()
+    made_here.offer(found, found.pages)
+    shutil.rmtree(found.pages[0].folder)
+    path = made_here.library_path("okey")
+    made_here.library("okey", path)
+    assert path and made_here.keys == frozenset(), "the page that is left was fetched"
 
 
 def test_a_fetched_page_is_not_needless_because_one_of_this_machine_has_its_parts(machines, where):

@@ -14,7 +14,7 @@ from support.text_files import write
 
 import opforge
 from opforge.errors import KernelIncompatibleError, KernelNotFoundError
-from opforge.foundation import memory, release
+from opforge.foundation import memory, opforge_version
 from opforge.packages.form import version
 from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
@@ -129,7 +129,7 @@ def test_a_folder_that_others_can_write_is_refused(kernels):
         (torch, "__version__", "2.99.0"),
         (loading.machine, "level_here", lambda: "another"),
         (loading.machine, "libstdcxx", lambda: "3.4.99"),
-        (release, "VERSION", "9"),
+        (opforge_version, "VERSION", "9"),
     ],
 )
 def test_another_machine_torch_or_opforge_searches(kernels, monkeypatch, owner, name, value):
@@ -170,7 +170,7 @@ print(*sorted(name[len("opforge."):] for name in sys.modules if name.startswith(
 """
 MODULES = (
     "fast_path fast_path.machine foundation foundation.environment foundation.file_owners foundation.fork_lock"
-    " foundation.formats foundation.memory foundation.release foundation.settings foundation.settings.kinds"
+    " foundation.formats foundation.memory foundation.opforge_version foundation.settings foundation.settings.kinds"
     " foundation.settings.table packages packages.load packages.load.get_kernel packages.load.tree"
 )
 

@@ -313,9 +313,7 @@ def test_a_variant_of_an_earlier_run_is_refused_before_anything_is_written(relea
     (plain,) = (wheel for wheel in released.glob("*.whl") if not label_of(wheel))
     split.split(str(plain), str(tmp_path), {"cpu:x86-64-v4": "avx512"})
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(
-        BuilderError, match=r"-avx512\.whl: it is in .*, and is no variant of this wheel now. Remove it"
-    ):
+    with pytest.raises(BuilderError, match=r"-avx512\.whl: it is in .*, and is not a variant of this wheel. Remove it"):
         split.split(str(plain), str(tmp_path))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -185,7 +185,7 @@ def test_another_release_of_triton_is_left_alone_and_named(own_store, monkeypatc
 
     with opforge.warmed("solver", jits=["triton"]) as scope:
         assert triton.knobs.cache.manager_class is None and scope.compiled == {}
-    assert "jit:triton/solver: triton 4.0.0: what it compiles is neither found nor kept" in caplog.text
+    assert "jit:triton/solver: triton 4.0.0: its compiled code is neither found nor kept" in caplog.text
     assert caplog.messages[0].endswith("opforge's adapter was tried with 3.7, 3.8, 3.9")
 
 

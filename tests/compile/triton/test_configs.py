@@ -113,6 +113,18 @@ def test_configs_that_are_no_part_of_the_usual_library_are_compiled_when_a_resul
     assert tuned.wanted(other, entry).description == description_key(builder.spec()), "one result for both"
 
 
+@pytest.mark.compile
+@triton_parts.needs_triton
+def test_a_result_that_takes_a_config_which_cannot_be_compiled_leaves_the_defaults(op, tmp_path):
+    bad = {"BLOCK": 1000}  # no power of 2
+    builder, launches = op(MODULE.replace(repr(CONFIGS), repr([bad])), "bad_scale_builder")
+    usual = (["scale"], [("4", "128"), ("1", "128")])
+    assert launches() == usual
+    rows = [row(bad, 2000, "any", what="scale")]
+    records.write(str(tmp_path / "store"), result(description_key(builder.spec()), *rows))
+    assert launches() == usual
+
+
 def test_a_config_is_a_kernel_of_its_own():
     default, large, narrow = with_variants([SCALE])
     assert default == SCALE

@@ -69,6 +69,19 @@ def test_a_table_is_cached_by_the_tensors_addresses():
     assert table_of(others) is not first
 
 
+def test_a_table_has_the_same_rows_computed_one_by_one_and_at_once(monkeypatch):
+    tensors = [zeros(5000, 0, 3), zeros(5000, 0, 3, dtype=torch.bfloat16)]
+    tensors[1][2] = tensors[1][2].half()  # so that rows have different dtypes
+    lists = dict(zip(NAMES, (tensors[0], tensors[0], tensors[1], []), strict=True))
+    (few,) = chunks.tables("op", lists)
+    chunks.reset()
+    monkeypatch.setattr(chunks, "FEW_ROWS", 0)
+    (many,) = chunks.tables("op", lists)
+    assert few.dtypes == many.dtypes == chunks.ANY and len(set(few.rows[:, 4].tolist())) == 2
+    assert torch.equal(few.rows, many.rows) and few.rows.dtype == many.rows.dtype == torch.int64
+    assert torch.equal(few.spans, many.spans)
+
+
 def test_the_least_recently_used_table_is_dropped():
     first, second, *others = [zeros(size + 1) for size in range(chunks.CACHED_TABLES + 1)]
     tables = {name: weakref.ref(table_of(tensors).rows) for name, tensors in (("first", first), ("second", second))}

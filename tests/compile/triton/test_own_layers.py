@@ -83,7 +83,7 @@ def test_the_norms_of_the_host_are_used_for_inference_and_agree():
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (Named(), "neither torch's layer nor one that says what it is by kernel_layer_name"),
+        (Named(), "neither torch's layer nor one that names its kind by kernel_layer_name"),
         (nn.LayerNorm((4, 4)), "it normalizes over 2 dimensions, and the op over the last one"),
         (nn.LayerNorm(4, bias=False), "it has no bias"),
         (nn.RMSNorm(4, elementwise_affine=False), "it has no weight"),

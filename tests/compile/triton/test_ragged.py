@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.gpu.triton_cases import INTERPRETED
@@ -10,6 +12,10 @@ from support.ragged.batches import RaggedBatch
 from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder as HostBuilder
 from opforge.builders.triton.ragged import EXPERTS, RaggedOpsBuilder
 from opforge.ops import host_op
+from opforge.ops.cases import cases_of
+from opforge.ops.triton import attention
+from opforge.testing import OpContract
+from opforge.testing.ops import Tried
 
 pytestmark = [pytest.mark.compile, *INTERPRETED]
 FP32, FP16, INT32 = torch.float32, torch.float16, torch.int32
@@ -22,6 +28,32 @@ def op(interpreted, builds_are_shared, monkeypatch):
     HostBuilder().load()
     monkeypatch.setattr(host_op, "on_host", lambda tensor: False)
     return RaggedOpsBuilder("cuda:sm_90").load()
+
+
+SLOW = pytest.mark.long("interprets an attention's tiles for half a minute; the next test compares its results")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[SLOW] if "attention" in case.name else [], id=case.name)
+        for case in cases_of(RaggedOpsBuilder)
+    ],
+)
+def test_a_function_keeps_what_its_case_promises(op, case, monkeypatch):
+    monkeypatch.setattr(attention, "DTYPES", (FP16, torch.bfloat16))  # the interpreter's would take float32 too
+    shape = case.shapes[len(case.shapes) // 2]
+    own = replace(case, dtypes=("float16",), shapes=(shape,), large_shape=shape, sizes=(), tuned={})
+    OpContract.of([own], op, "cpu").check()
+
+
+def test_the_cases_compare_a_kernel_of_each_kind(op):
+    launched, launch = set(), op.kernels.launch
+    op.kernels.launch = lambda name, *rest: (launched.add(name.partition("_")[0]), launch(name, *rest))
+    for case in cases_of(RaggedOpsBuilder):
+        tried = Tried(case, case.bound(op), case.shapes[0], "float16", "cpu")
+        tried.compare(tried.arguments())
+    assert launched == {kernel.name.partition("_")[0] for kernel in RaggedOpsBuilder.kernels}
 
 
 def integers(*values):

@@ -15,7 +15,7 @@ from opforge.builders.run.diagnostics import build_error
 from opforge.errors import BuildResourceError, CompileError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(90)]
-CRASHED = "It crashed: try another version of it with CXX, or report this to those who make it."
+CRASHED = "It crashed: try another version of it with CXX, or report this to its developers."
 ENDED = "Something outside opforge has ended it: run the build again."
 MEMORY = "Memory may have run out. Lower the number of compilers with OPFORGE_JOBS=1."
 PRINTED = {

@@ -11,7 +11,7 @@ from opforge.foundation import settings
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.registry import install, publish, selection
+from opforge.packages.registry import install_release, publish, selection
 from opforge.packages.sources import reading
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
@@ -64,7 +64,7 @@ class Registry:
     def install(self, name: str = "acme/plain", numbers: Any = None, **more: Any) -> Any:
         """Installs a package; returns the installed release."""
         choice = selection.choose(name, version.parse_range(numbers), self.sources(), **more)
-        return install.install(self.root, choice)[0]
+        return install_release.install_release(self.root, choice)[0]
 
     def files(self) -> list[str]:
         """Returns the paths of all files in the folder of the registry, sorted."""

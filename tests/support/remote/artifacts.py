@@ -28,7 +28,7 @@ from opforge.errors import OpforgeError
 from opforge.jits.kind import JIT
 from opforge.packages.form import version
 from opforge.packages.installed import releases
-from opforge.packages.registry import install, selection
+from opforge.packages.registry import install_release, selection
 from opforge.remote import kinds, maintenance, publish, remotes
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
@@ -273,7 +273,7 @@ class Package(Artifact):
         sources = selection.sources([self.nodes.url])
         for _one in selection.releases("acme/plain", version.ANY, sources):
             pass
-        install.note_withdrawals(self.root, sources)
+        install_release.note_withdrawals(self.root, sources)
 
     def use(self) -> str:
         from opforge.packages.load import get_kernel
@@ -281,7 +281,7 @@ class Package(Artifact):
         if not list(releases.matching(self.root, "acme/plain", version.ANY)):
             try:
                 choice = selection.choose("acme/plain", version.ANY, selection.sources([self.nodes.url]))
-                install.install(self.root, choice)
+                install_release.install_release(self.root, choice)
             except OpforgeError:
                 return ""
         get_kernel.reset()

@@ -17,7 +17,7 @@ from opforge.builders.lookup import finder
 from opforge.errors import OpforgeError
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import install, selection
+from opforge.packages.registry import install_release, selection
 from opforge.remote import blobs, kinds, remotes, statements, topics, withdrawals
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
@@ -125,7 +125,7 @@ class PackageShop(Shop):
 
     def _take(self, folder, url):
         choice = selection.choose("acme/plain", version.ANY, selection.sources([url]))
-        release = install.install(Root(str(folder / "root"), "folder"), choice)[0]
+        release = install_release.install_release(Root(str(folder / "root"), "folder"), choice)[0]
         (part,) = release.variants
         return Path(part.folder, "__init__.py").read_bytes()
 

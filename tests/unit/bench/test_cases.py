@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +30,7 @@ def test_every_op_of_the_host_has_cases():
 @pytest.mark.parametrize("item", all_cases())
 def test_a_case_is_consistent(item):
     from opforge.ops.cases import OURS
-    from opforge.ops.cases.form import TIME, UNITS
+    from opforge.ops.cases.case import TIME, UNITS
 
     case = item.case
     assert case.function or case.ours
@@ -41,6 +43,35 @@ def test_a_case_is_consistent(item):
     assert all(case.amount(size, 2) > 0 for size in case.sizes)
     assert set(case.measured_dtypes) <= set(case.dtypes)
     assert set(case.devices) <= {"cpu", "cuda"}
+
+
+def test_the_inputs_of_a_case_for_gpus_are_on_the_device_of_its_place():
+    """All that is timed: only what is compared is moved to the device afterwards. The device of none stands for it."""
+    from opforge.builders.triton import TRITON_BUILDERS
+    from opforge.ops.cases import Place, cases_of
+    from opforge.testing.tensors import tensors_of
+
+    for where in TRITON_BUILDERS.values():
+        module, _, name = where.partition(":")
+        for case in cases_of(getattr(importlib.import_module(module), name)):
+            place = Place(1, case.dtypes[0], "meta", shape=case.shapes[-1])
+            devices = {tensor.device.type for tensor in tensors_of(case.inputs(place))}
+            assert devices == {"meta"}, (name, case.name)
+
+
+@pytest.mark.parametrize("name", ["keys and values to pages", "keys and values to pages, rotated by frequencies"])
+def test_what_describes_a_batch_is_on_the_device_of_its_pages(name):
+    from opforge.ops.cases import Place
+    from opforge.ops.cases.ragged import RAGGED_OPS
+    from opforge.testing.tensors import tensors_of
+
+    calls = []
+    op = SimpleNamespace(
+        **dict.fromkeys(("linear_kv_copy", "kv_trained_rotary_embeddings"), lambda *own: calls.append(own))
+    )
+    case = next(case for case in RAGGED_OPS if case.name == name)
+    case.bound(op)(*case.inputs(Place(1, "float32", "meta", shape=case.shapes[-1])))
+    assert {tensor.device.type for tensor in tensors_of(calls[0])} == {"meta"} and len(tensors_of(calls)) >= 8
 
 
 def test_the_cases_of_an_op_have_different_names():

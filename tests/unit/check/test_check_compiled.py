@@ -71,7 +71,7 @@ def test_one_that_has_passed_is_used_until_a_file_is_another(tmp_path, monkeypat
     an_hour = 3600 * 10**9
     assert inductor.remember("2.99.0", (stamps, stamps.numbers[1] + an_hour))
     assert inductor.version_problem("2.99.0") == "" != inductor.version_problem("2.98.0")
-    monkeypatch.setattr("opforge.foundation.release.VERSION", "9.9")
+    monkeypatch.setattr("opforge.foundation.opforge_version.VERSION", "9.9")
     assert inductor.version_problem("2.99.0"), "another opforge may wrap other functions"
     monkeypatch.undo()
     (tmp_path / "codecache.py").write_text("#")

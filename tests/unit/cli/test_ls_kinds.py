@@ -23,7 +23,7 @@ def graphs(monkeypatch, tmp_path):
     """A store with a page of the compiled graphs `pair`, and one that is damaged."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
     current.reset()
-    where = page.Topic("inductor", "pair", {"device": "cpu", "torch": "2.13.0"})
+    where = page.Topic("inductor", "pair", {"capability": "", "device": "cpu", "torch": "2.13.0"})
     facts = {"holds": "pickle", "features": [], "made": 1}
     store.write(current.writable_store(), where, {"inductor/0": {"artifact": b"artifact"}}, facts)
     area = compiled_graphs.area_of(tmp_path / "store")
@@ -38,7 +38,7 @@ NAME = "inductor/pair"
 def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
     result = listed(*words)
     assert result.exit_code == 0 and "JIT" in result.output
-    assert NAME in result.output and "device cpu, torch 2.13.0" in result.output
+    assert NAME in result.output and "\tdevice cpu, torch 2.13.0\t" in result.output
     assert ("page.json" in result.output) == ("pair" not in str(words)), "a damaged one has no name"
     (one,) = [row for row in json.loads(listed(*words, "--json").output)["jit"] if not row["problem"]]
     assert (one["name"], one["fingerprint"]["device"], one["fetched"]) == (NAME, "cpu", False) and one["size"] > 0
@@ -53,7 +53,7 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
         ),
         (("--kind", "tuned", "adam"), "there is no tuned:adam here"),
         (("--kind", "jit", "toy/norm"), "there is no jit:toy/norm here"),
-        (("--kind", "package", "relu"), "relu is not installed: opforge ls shows what is."),
+        (("--kind", "package", "relu"), "relu is not installed: opforge ls shows installed packages."),
         (
             ("triton:solver",),
             "nothing of the kind of 'triton:solver' any more: what was triton: is jit:triton/LABEL for",

@@ -84,7 +84,7 @@ def test_a_jit_that_cannot_be_pointed_to_a_folder_costs_a_warning(jit, monkeypat
     with caplog.at_level(logging.WARNING, "opforge"), scope() as begun:
         pass
     assert not jit.active and begun.compiled == {}
-    assert "folder-jit/label: what it compiles is neither found nor kept: the JIT has no such setting" in caplog.text
+    assert "folder-jit/label: its compiled code is neither found nor kept: the JIT has no such setting" in caplog.text
 
 
 def test_a_disk_that_is_full_costs_a_warning(jit, monkeypatch, caplog):
@@ -96,7 +96,7 @@ def test_a_disk_that_is_full_costs_a_warning(jit, monkeypatch, caplog):
     monkeypatch.setattr("opforge.jits.folder.write_file", full)
     with caplog.at_level(logging.WARNING, "opforge"), scope():
         pass
-    assert "what it compiles is neither found nor kept: [Errno 28] No space left on device" in caplog.text
+    assert "its compiled code is neither found nor kept: [Errno 28] No space left on device" in caplog.text
 
 
 def test_a_folder_that_was_removed_meanwhile_is_no_error(jit):

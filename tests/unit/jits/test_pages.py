@@ -171,7 +171,7 @@ class TestBounds:
     def test_files_that_an_adapter_does_not_carry_are_not_kept(self, own_store, caplog):
         with caplog.at_level(logging.WARNING, "opforge"):
             pages.keep({"key": {"build.ninja.py.x": b""}})
-        assert "'build.ninja.py.x' is no file that toy carries" in caplog.text and not stored()
+        assert "'build.ninja.py.x' is not a file of the adapter toy" in caplog.text and not stored()
 
 
 class TestDamage:
@@ -217,6 +217,14 @@ class TestDamage:
         assert "is for another machine: the processor lacks avx512f" in caplog.text and len(stored()) == 1
 
 
+@pytest.mark.parametrize("name", ["page.json", os.path.join("tree", "index.json")])
+def test_a_page_without_one_of_its_files_is_set_aside(kept, caplog, name):
+    os.unlink(os.path.join(stored()[0].path, name))
+    with caplog.at_level(logging.WARNING, "opforge"):
+        assert pages.entries().get("key") is None
+    assert "is not used: one of its files is missing." in caplog.text and not stored()
+
+
 def test_a_store_that_can_only_be_read_is_used_and_what_is_new_is_not_kept(kept, own_store, monkeypatch, caplog):
     def refused():
         raise CacheDirError(str(own_store), "it cannot be written", "Choose another")
@@ -227,7 +235,7 @@ def test_a_store_that_can_only_be_read_is_used_and_what_is_new_is_not_kept(kept,
     assert entries.get("key") == CODE and entries.lay("key", CODE)
     with caplog.at_level(logging.WARNING, "opforge"):
         assert entries.made_once("new", "new", lambda: CODE) == CODE
-    assert caplog.text.count("toy/copy: what is compiled is not kept") == 1 and len(stored()) == 1
+    assert caplog.text.count("toy/copy: compiled code is not kept") == 1 and len(stored()) == 1
 
 
 RACE = """
@@ -293,6 +301,16 @@ class TestFetched:
         assert pages.entries().get("key") == CODE
         monkeypatch.delenv("OPFORGE_REMOTES")
         assert pages.entries().get("key") == CODE and stored()[0].is_fetched
+
+    def test_what_was_made_here_takes_the_place_of_an_equal_one_whose_key_is_not_accepted(
+        self, published, nodes, monkeypatch
+    ):
+        assert pages.entries().get("key") == CODE
+        nodes.trust(nodes.public, scopes=("jit:toy/other",))
+        monkeypatch.delenv("OPFORGE_REMOTES")
+        pages.keep({"key": CODE})
+        assert [one.is_fetched for one in stored()] == [False]
+        assert pages.entries().get("key") == CODE
 
     def test_it_is_fetched_once(self, published, monkeypatch):
         assert pages.entries().get("key") == CODE
@@ -368,7 +386,7 @@ class TestFetched:
             file.write(canonical(value))
         with caplog.at_level(logging.WARNING, "opforge"):
             assert pages.entries().get("key") == CODE, "fetched again"
-        assert "page.json says other than what was signed" in caplog.text
+        assert "page.json differs from the signed one" in caplog.text
 
 
 def test_a_page_whose_list_names_a_path_outside(own_store):

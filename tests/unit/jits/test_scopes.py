@@ -83,7 +83,7 @@ def test_the_adapter_of_another_package_begins_when_its_jit_is_imported(toy):
 def test_a_release_that_the_adapter_does_not_know_is_left_alone(toy):
     out, err = run(USE, toy, TOY_VERSION="2.0")
     assert out == ["compiling a", "b'a'", "compiled {} {}"]
-    assert "jit:toy/label: toy-jit 2.0: what it compiles is neither found nor kept: opforge's adapter was tried" in err
+    assert "jit:toy/label: toy-jit 2.0: its compiled code is neither found nor kept: opforge's adapter was tried" in err
 
 
 @pytest.mark.parametrize(("setting", "is_kept"), [("label", True), ("label:toy", True), ("label:triton", False)])
@@ -139,7 +139,7 @@ def test_an_adapter_that_cannot_be_installed_costs_a_warning(own_store, monkeypa
     toy_adapter = _Toy()
     with caplog.at_level(logging.WARNING, "opforge"), opforge.warmed("label", jits=["toy"]):
         assert not toy_adapter.active
-    assert "what it compiles is neither found nor kept: toy_jit has no compiled" in caplog.text
+    assert "its compiled code is neither found nor kept: toy_jit has no compiled" in caplog.text
 
 
 class TestExplain:
@@ -169,4 +169,4 @@ class TestExplain:
         assert "nothing is stored. opforge.warmed('label') keeps" in self.explained("jit:toy/label", code=1)
 
     def test_a_name_of_no_adapter(self, own_store):
-        assert "is no label of an adapter. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
+        assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)

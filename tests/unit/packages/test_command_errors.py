@@ -28,7 +28,7 @@ def user(registry, monkeypatch):
 
 def test_a_package_that_is_nowhere_is_said(user):
     code, output = user("ls", "acme/plain")
-    assert code == 2 and "error: acme/plain is not installed: opforge ls shows what is" in output
+    assert code == 2 and "error: acme/plain is not installed: opforge ls shows installed packages" in output
     code, output = user("install", "acme/plain", "--dry-run")
     assert code == 1 and "it has no package acme/plain" in output
 
@@ -38,7 +38,9 @@ def test_a_package_by_its_kind_is_listed_and_a_name_without_its_owner_is_complet
     assert user("install", "acme/plain", "--into", registry.root.path)[0] == 0
     assert "acme/plain" in user("ls", "--kind", "package", "acme/plain")[1]
     code, output = user("ls", "--kind", "package", "plain")
-    assert code == 2 and "plain is not installed: opforge ls shows what is. Did you mean acme/plain?" in output
+    assert (
+        code == 2 and "plain is not installed: opforge ls shows installed packages. Did you mean acme/plain?" in output
+    )
 
 
 def test_a_target_for_a_package_without_a_library_is_refused(user, registry):
@@ -232,5 +234,8 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):
     text = " ".join(user("withdraw", "--help")[1].split())
-    assert "withdrawal_days in the trust file of those who fetch; without it any age is accepted" in text
+    assert (
+        "`withdrawal_days` in the trust file of a user who fetches limits the list's age, for all kinds; without it"
+        in text
+    )
     assert "30 days" not in text and "TUF" not in user("gc", "--help")[1]

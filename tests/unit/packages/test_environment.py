@@ -88,11 +88,13 @@ def test_the_command_shows_a_line_for_each_and_exits_with_1_if_one_is_bound(site
     result = CliRunner().invoke(inspect.command, ["--env", str(site)])
     assert result.exit_code == 1
     assert "bound.so is bound to one release of torch" in result.output
+    assert result.output.rstrip().endswith("On the facade one library serves each torch from 2.10 on, and each Python.")
     shown = json.loads(CliRunner().invoke(inspect.command, ["--env", str(site), "--json"]).output)
     assert len(shown["extensions"]) == 6
     install(tmp_path, "good", {"stable.so": STABLE})
     result = CliRunner().invoke(inspect.command, ["--env", str(tmp_path)])
     assert result.exit_code == 0, result.output
+    assert "hint" not in result.output
 
 
 def test_without_env_and_without_a_name_the_command_asks_for_one() -> None:

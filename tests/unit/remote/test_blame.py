@@ -54,7 +54,7 @@ def test_a_missing_signing_key_is_not_the_remotes_failure(nodes, plain_entry, ca
         background.push([remote], "plain", plain_entry, plain_entry.record["description"])
         background.wait(30)
     (message,) = caplog.messages
-    assert message.startswith(f"plain: it was not published to {nodes.url}: Nothing says what signs")
+    assert message.startswith(f"plain: it was not published to {nodes.url}: No signing key is configured")
     assert not remembered_answers.failure(remote)
 
 

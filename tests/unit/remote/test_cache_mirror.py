@@ -120,7 +120,10 @@ def test_a_name_that_the_cache_lacks_is_an_error(machine, target, name, problem)
 def test_without_a_key_nothing_is_written(machine, target):
     shutil.rmtree(keys.folder())
     outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url])
-    assert outcome.exit_code == 1 and "Nothing says what signs: expected a key (opforge key new NAME)" in outcome.stderr
+    assert (
+        outcome.exit_code == 1
+        and "No signing key is configured: expected a key (opforge key new NAME)" in outcome.stderr
+    )
     assert [*target.list("v1/")] == []
 
 
@@ -152,6 +155,6 @@ def test_of_two_lists_of_a_key_neither_hides_what_the_other_withdraws(nodes, tar
     content = other.get(name, withdrawals.MAX_BYTES).data
     noted = types.SimpleNamespace(listed=withdrawals.verified(content, signer), content=content)
     monkeypatch.setattr(cache_mirror.remembered_answers, "withdrawn", lambda *_: noted)
-    with pytest.raises(ValueError, match="says other things than another remote's"):
+    with pytest.raises(ValueError, match="differs from another remote's"):
         cache_mirror._put_lists(target, "there", [signer])
     assert entries_of(withdrawals.Unverified(target).of("ci")) == [OTHER]

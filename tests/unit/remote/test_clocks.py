@@ -72,7 +72,7 @@ def test_a_reader_learns_whose_clock_is_wrong(nodes, builder, plain_entry, ahead
         patch.setattr(withdrawals, "publish", lambda *_arguments: None)
         nodes.push(plain_entry)
     match, rejected = nodes.fetch(builder)
-    assert match is None and ", so the clock of who made it was ahead" in reasons(rejected)
+    assert match is None and ", so its signer's clock was ahead" in reasons(rejected)
     assert "and this machine's clock says 20" in reasons(rejected)
     clock(-10 * DAYS)
     assert ", so the clock here is behind: set it" in reasons(nodes.fetch(builder, "other")[1])
@@ -81,7 +81,7 @@ def test_a_reader_learns_whose_clock_is_wrong(nodes, builder, plain_entry, ahead
 def test_where_a_store_does_not_say_both_are_named(nodes, ahead, monkeypatch):
     monkeypatch.setattr(type(nodes.store), "modified", lambda *_arguments: None)
     text = clocks.explained(nodes.store, withdrawals.name_of("ci"), time.time() + DAYS, time.time())
-    assert text == "the clock here is behind, or that of who made it was ahead"
+    assert text == "the clock here is behind, or its signer's clock was ahead"
     withdraw(nodes.store, OTHER)  # and publishing goes on
 
 

@@ -214,7 +214,7 @@ class TestListsOfWithdrawals:
         withdraw(target, entry.key)
         withdraw(nodes.store, "1" * 32 + "-" + "1" * 16)
         (done,) = copied(nodes, target)
-        assert "says other things than the one in" in done.problems[0]
+        assert "differs from the one in" in done.problems[0]
         assert set(entries_of(Unverified(target).of("ci"))) == {OTHER, entry.key}
 
     def test_a_newer_one_that_says_all_of_it_is_copied(self, nodes, target, entry, mirrored):

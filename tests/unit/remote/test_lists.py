@@ -28,7 +28,7 @@ def test_a_withdrawal_that_was_read_counts_if_a_later_request_fails(nodes, tmp_p
 
     monkeypatch.setattr(take, "judge", judge)
     monkeypatch.setattr(take.topics, "read_items", lambda *_: [None])
-    monkeypatch.setattr(take.kept, "drop_withdrawn", lambda _layout, read: dropped.append(read))
+    monkeypatch.setattr(take.reverification, "drop_withdrawn", lambda _layout, read: dropped.append(read))
     kind = types.SimpleNamespace(topic_file=str, needs_withdrawals=True)
     wanted = types.SimpleNamespace(kind=kind, topic="relu", what="relu", layout=Layout(str(tmp_path)))
     (remote,) = remotes.configured()
@@ -75,5 +75,5 @@ def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_with
     assert nodes.store.put_if_unchanged(name, newer.data, there.version)
     shutil.rmtree(nodes.folder / "node-caches", ignore_errors=True)
     nodes.enter("another")
-    with pytest.raises(StoreBehindError, match="it is not the list that was seen before, and lacks what that says"):
+    with pytest.raises(StoreBehindError, match="it is not the list seen before, and lacks entries of it"):
         Lists(nodes.store, remote, trust.read(), True).of(signer)

@@ -158,7 +158,7 @@ def test_without_a_key_the_error_says_how_to_make_one():
 def test_of_several_keys_one_must_be_named():
     keys.create("ci")
     keys.create("lab")
-    with pytest.raises(KeyFileError, match=r"nothing says which one signs: ci, lab\. Name it with --key"):
+    with pytest.raises(KeyFileError, match=r"none is chosen to sign: ci, lab\. Name it with --key"):
         keys.signer()
     assert keys.signer("lab")(b"x").name == "lab"
 

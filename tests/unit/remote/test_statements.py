@@ -287,7 +287,7 @@ def test_the_blobs_of_a_statement_that_cannot_be_read_are_not_none(damage):
     [("0.1.0rc1", "0.1.0", True), ("0.2.0rc1", "0.2.0", True), ("0.1.0rc1", "0.1.1", False), ("0.1.9", "0.2.0", False)],
 )
 def test_a_candidate_for_release_reads_what_needs_its_release(monkeypatch, here, needed, is_read):
-    monkeypatch.setattr("opforge.foundation.release.VERSION", here)
+    monkeypatch.setattr("opforge.foundation.opforge_version.VERSION", here)
     data = STATEMENT._replace(opforge=needed).data()
     if is_read:
         assert statements.parse_as(data, STATEMENT.kind).opforge == needed

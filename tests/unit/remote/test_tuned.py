@@ -22,7 +22,7 @@ from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.cli.removing import gc_command, rm_command
-from opforge.remote import kept, maintenance, mirror, remembered_answers, remotes, take, tuned_source
+from opforge.remote import maintenance, mirror, remembered_answers, remotes, reverification, take, tuned_source
 from opforge.remote.kinds import of
 from opforge.remote.publish import push
 from opforge.remote.signatures import keys
@@ -167,7 +167,7 @@ class TestWhatIsRefused:
         nodes.store.delete(TUNED.topic_file(self.kernel(nodes)))
         assert "that was fetched before is not used any more: no key that signed it may sign" in refused()
         nodes.trust_file().write_text("{")
-        assert block(op_class) != 512 and kept.REFUSED in caplog.text
+        assert block(op_class) != 512 and reverification.REFUSED in caplog.text
 
     @staticmethod
     def kernel(nodes):
@@ -196,7 +196,7 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     value = {**tuned_ops.result(op_class().load().__entry__, row({"block": 512})), "cores": other.cores}
     push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
     assert tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
-    what = f"What was fetched as tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
+    what = f"The fetched tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
     assert what in caplog.messages and not os.path.exists(path)
     assert block(op_class) == 256
 

@@ -166,6 +166,17 @@ def test_each_defect_is_found_by_its_test_with_a_reason(function, test, text):
     assert text in failure(function, test)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_op_that_takes_denormal_numbers_for_zero_is_found(dtype):
+    def flushed(x):
+        return torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0 * x.sign(), x)
+
+    names = classmethod(lambda cls: ["test_nan_and_infinity_have_the_references_result"])
+    case = replace(square_case(lambda _loaded: flushed), reference=lambda x: x.clone(), tolerance=0, dtypes=(dtype,))
+    with pytest.raises(AssertionError, match=r"denormal numbers: result 0 differs .* is -?0.0, expected"):
+        contract_of(case, names=names).check()
+
+
 def test_what_threads_compute_of_a_large_shape_is_compared():
     """Of the largest of `shapes` an op makes no work for a second thread."""
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.tuned_ops import row
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import tuning_results as records
@@ -87,6 +88,71 @@ def test_a_kernel_that_computes_something_else_is_refused(subject, tmp_path):
     (first, _second) = tune(made, launched, tmp_path)
     (refused,) = [other for other in first["others"] if other["config"] == CONFIGS[1]]
     assert refused["why"].startswith("refused, because result 0 differs from the reference in float64: 4 of 4 elements")
+
+
+def test_a_refused_config_is_not_launched_by_what_is_timed_next(subject, tmp_path):
+    made, launched = subject
+    only = made._replace(configs=lambda _case: [CONFIGS[1]])
+    launched.breaks = True
+    rows = tune(only, launched, tmp_path)
+    assert [row["config"] for row in rows] == [{}, {}]
+    seen = []
+    ends = made._replace(restore=lambda: seen.append(dict(launched.choices)))
+    run.run(
+        ends._replace(configs=only.configs),
+        subjects.places(made, None)[:1],
+        str(tmp_path / "other"),
+        run.Budget(None),
+        False,
+        lambda step: None,
+        lambda done: None,
+        lambda candidate, inner: 1e-3,
+    )
+    assert seen == [{"scale": []}]
+
+
+def test_a_result_that_takes_what_could_not_be_compiled_for_this_device():
+    taken = {"scale": [(0, 9, "scale[warps=1]")]}
+    both = [{"kernel": name, "arch": "sm_80"} for name in ("scale", "scale[warps=1]")]
+    fat = [*both, {"kernel": "scale", "arch": "sm_90a"}]
+    problem = "it takes the kernel 'scale[warps=1]', which could not be compiled for "
+    assert kernels_tuned.absent(taken, both, "cuda:sm_80") == ""
+    assert kernels_tuned.absent(taken, both[:1], "cuda:sm_80") == f"{problem}sm_80"
+    assert kernels_tuned.absent(taken, fat, "cuda:sm_90") == f"{problem}sm_90"
+    assert kernels_tuned.absent(taken, fat, "cuda:sm_86") == "", "the device takes the images of another architecture"
+    assert kernels_tuned.absent(taken, [{"kernel": "scale", "arch": "gfx942"}], "hip:gfx942") == f"{problem}gfx942"
+
+
+def test_kernels_that_triton_itself_launches_are_not_tuned():
+    class ScaleBuilder:
+        kernels, compiles_configs = (KERNEL,), True
+        cases = "opforge.ops.cases.triton_ops:SOFTMAX"
+
+        def spec(self):
+            return SimpleNamespace(kernels=("text",))
+
+        def load(self):
+            return SimpleNamespace(kernels=FakeKernels(), library=None)
+
+    with pytest.raises(TuningError, match=r"launched through Triton itself.*Unset OPFORGE_TRITON_JIT and TRITON_INT"):
+        subjects.load(ScaleBuilder())
+
+
+def test_explain_says_that_a_config_is_none_that_the_op_has(tmp_path, monkeypatch):
+    from opforge.cli import tuned as explanation
+
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path))
+    builder = SimpleNamespace(kernels=[KERNEL._replace(configs=CONFIGS[1:])])
+    spec = SimpleNamespace(name="scale", package="", target=Target("cuda", ("sm_90a",)), kernels=("text",), tunable=())
+    entry = SimpleNamespace(record={"description": "0" * 32})
+    value = {"format": 1, "op": "scale", "kernel": "0" * 32, "target": "cuda:sm_90a", "cores": 0}
+    rows = [row(config, 1000, "any", what="scale") for config in CONFIGS]
+    path = records.write(str(tmp_path), {**value, "rows": rows[1:]})
+    assert explanation.explained(builder, spec, entry)["tuned"]["problem"] == ""
+    records.write(str(tmp_path), {**value, "rows": rows[:1]})
+    found = explanation.explained(builder, spec, entry)["tuned"]
+    problem = f"it has the config {CONFIGS[0]} of the kernel 'scale', which the op does not have"
+    assert (found["path"], found["problem"]) == (path, problem)
 
 
 def test_a_case_for_a_kernel_without_configs(subject):

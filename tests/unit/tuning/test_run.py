@@ -212,8 +212,7 @@ def test_a_killed_run_leaves_what_it_has_timed(module, folder):
     path = folder / "store" / "v2" / "tuned"
     import time
 
-    end = time.monotonic() + 60
-    while not [*path.glob("*/*.json")] and time.monotonic() < end:
+    while not [*path.glob("*/*.json")] and process.poll() is None:  # on a busy machine its start alone takes a minute
         time.sleep(0.01)
     process.kill()
     process.wait()

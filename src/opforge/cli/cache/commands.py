@@ -14,7 +14,7 @@ from .stats import command as stats
 
 @click.group("cache", cls=GuardedGroup)
 def group() -> None:
-    """Explain why an op is not in the cache, count its hits, and pin what it holds.
+    """Explain why an op is not in the cache, count hits and misses, and pin entries.
 
     `opforge ls`, `rm`, `verify` and `gc` list, remove and check its entries, and `opforge mirror cache:` copies them.
     """

@@ -20,7 +20,7 @@ MAX_SHOWN = 6
 
 
 def matching_entries(layout: Layout, names: Sequence[str], readable: bool = True) -> list[StoredEntry]:
-    """Returns the entries that these names stand for, each once. All entries if there is no name.
+    """Returns the entries that these names stand for, each once. All entries if no name is given.
 
     A name is an op's (all of its entries), the beginning of one key, or the path of an entry or its library.
 

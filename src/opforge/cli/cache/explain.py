@@ -39,13 +39,13 @@ def command(
 ) -> None:
     """Show whether OP is stored as it is now. If not, show what has changed since the nearest entry was built.
 
-    Of an op with something to tune it also shows which configs its calls take, and why not the others.
+    For an op with tunable configs it also shows which configs its calls use, and why the others are not used.
 
-    Of what a JIT compiles, jit:ADAPTER/LABEL, it shows which part of the fingerprint of each page differs here.
+    For the code of a JIT, jit:ADAPTER/LABEL, it shows which part of each page's fingerprint differs here.
 
     OP is as for build-ops, or a key or an op of `opforge ls`, also one of opforge.load. Of a key, any beginning
-    that no other key has is enough. No package declares such an op: what its entry was built from is compared with
-    what is here, but not the arguments of the call. The exit code is 0 for a hit and 1 for a miss.
+    that no other key has is enough. No package declares such an op: the inputs of its entry are compared with
+    their present state, but not the arguments of the call. The exit code is 0 for a hit and 1 for a miss.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def _explain_jit(name: str, as_json: bool) -> None:
     jit, slash, label = name.partition("/")
     if not slash or not label or jit not in adapter.every():
         known = ", ".join(adapter.every())
-        raise click.UsageError(f"'jit:{name}' is no label of an adapter. Expected jit:ADAPTER/LABEL, of {known}.")
+        raise click.UsageError(f"'jit:{name}' is not an adapter's label. Expected jit:ADAPTER/LABEL, of {known}.")
     pages = list(explain(own_store().layout, name))
     if as_json:
         emit_json([page._asdict() for page in pages])

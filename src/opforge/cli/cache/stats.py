@@ -31,18 +31,18 @@ ROWS: tuple[tuple[str, bool, Callable[[Period], str]], ...] = (
     ("  time", False, lambda period: _seconds_text(period.amounts["waiting"])),
     ("time saved", True, lambda period: _seconds_text(period.amounts["saved"])),
 )
-"""What is shown of a period: its name, whether it is shown without -v, and its text."""
+"""The rows of a period: name, whether the row is shown without -v, and its text."""
 
 
 @click.command("stats", cls=Guarded)
-@click.option("--zero", is_flag=True, help="Begin a new count. What was counted before stays in the column ALL.")
+@click.option("--zero", is_flag=True, help="Begin a new count. Earlier counts stay in the column ALL.")
 @json_option
 def command(zero: bool, as_json: bool) -> None:
-    """Show hits, misses, the time that was saved, and how full the cache is. With -v also what is in it.
+    """Show hits, misses, the time that was saved, and how full the cache is. With -v also its contents.
 
-    A hit is a look-up that found a built op; the time saved is what its build took. Loading an op again in one process
-    is not counted. What is counted is of this user on this machine. Each process adds what it has counted when it ends:
-    the hits of one that is killed are lost.
+    A hit is a look-up that found a built op; the time saved is the time of its build. Loading an op again in one
+    process is not counted. The counts are of this user on this machine. Each process adds its counts when it ends: the
+    hits of one that is killed are lost.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def command(zero: bool, as_json: bool) -> None:
     layout = own_store().layout
     if zero and not counts.zero(layout.root):
         advice = "Set XDG_CACHE_HOME to a folder that you can write"
-        raise CacheDirError(layout.root, "what is counted of this cache cannot be written to any folder", advice)
+        raise CacheDirError(layout.root, "the counts of this cache cannot be written to any folder", advice)
     shown, limit = counts.read(layout.root), settings.cache_max_size()
     areas, entries = listing.areas(layout), listing.entries(layout)
     total, limited = sum(area.size for area in areas), size_log.count(layout)

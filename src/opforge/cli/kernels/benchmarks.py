@@ -1,4 +1,4 @@
-"""What `opforge bench` has measured of a package: as a release carries it, and as it is shown, each machine alone."""
+"""Results of `opforge bench` for a package: as a release carries them, and as they are shown, each machine alone."""
 
 from __future__ import annotations
 

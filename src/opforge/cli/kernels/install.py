@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
 @into_options
 @remote_option
-@click.option("--frozen", is_flag=True, help="Install what the lock file says, and fail if it is out of date.")
-@click.option("--offline", is_flag=True, help="Use no network: only folders (file://), and what is installed.")
+@click.option("--frozen", is_flag=True, help="Install the releases of the lock file, and fail if it is out of date.")
+@click.option("--offline", is_flag=True, help="Use no network: only folders (file://), and installed packages.")
 @click.option("--all-platforms", is_flag=True, help="Install every variant, for an image that serves many machines.")
 @click.option("--dry-run", is_flag=True, help="Show which variant would be installed, and why each other would not.")
 @click.option(
@@ -50,9 +50,9 @@ def install(
     machine: str | None,
     as_json: bool,
 ) -> None:
-    """Install kernel packages; without KERNEL those of the project in this folder, by its lock file.
+    """Install kernel packages; without KERNEL, those in the lock file of the project in this folder.
 
-    KERNEL is ORG/NAME, with a version or a range after it if wanted, or a folder that `opforge pack` has written, such
+    KERNEL is ORG/NAME, with an optional version or range after it, or a folder that `opforge pack` has written, such
     as ./relu. Of each, the variant that fits this machine best is downloaded, and every file is checked.
 
     \b
@@ -84,7 +84,7 @@ def _of_project(
     root: Root, frozen: bool, all_platforms: bool, urls: Sequence[str], offline: bool, as_json: bool
 ) -> tuple[list[tuple[Installed, bool]], list[dict[str, Any]]]:
     """Installs the packages of the project in this folder; returns them, and those that no device here needs."""
-    from opforge.packages.project.install import install_locked
+    from opforge.packages.project.install_locked import install_locked
 
     skipped: list[dict[str, Any]] = []
 
@@ -105,7 +105,7 @@ def _installed(
 
     All are chosen before the first is installed: one that is not there changes nothing.
     """
-    from opforge.packages.registry import install as installing
+    from opforge.packages.registry import install_release as installing
     from opforge.packages.registry import selection
 
     among = selection.sources(urls, offline) if any(not is_folder(text) for text in kernels) else []
@@ -116,7 +116,9 @@ def _installed(
     show_unsigned([choice.verified for choices in chosen for choice in choices])
     results = [(_from_folder(root, text), True) for text in filter(is_folder, kernels)]
     with Transfers(as_json) as transfers:
-        return results + [installing.install(root, choice, transfers) for choices in chosen for choice in choices]
+        return results + [
+            installing.install_release(root, choice, transfers) for choices in chosen for choice in choices
+        ]
 
 
 def _from_folder(root: Root, folder: str) -> Installed:

@@ -31,7 +31,7 @@ def releases_of(names: Sequence[str]) -> list[Installed]:
         known = {**{name.partition("/")[2]: name for name in there}, **dict(zip(there, there, strict=True))}
         near = [known[match] for name in missing for match in get_close_matches(name, known, n=1)]
         meant = f" Did you mean {near[0]}?" if near else ""
-        raise click.UsageError(f"{', '.join(missing)} is not installed: opforge ls shows what is.{meant}")
+        raise click.UsageError(f"{', '.join(missing)} is not installed: opforge ls shows installed packages.{meant}")
     return found
 
 

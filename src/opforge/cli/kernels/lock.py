@@ -15,8 +15,8 @@ from .options import remote_option, show_unsigned
 
 
 @click.command("lock", cls=Guarded)
-@click.option("--check", is_flag=True, help="Write nothing; fail if the file is not what the project requires.")
-@click.option("--upgrade", is_flag=True, help="Choose the newest releases again, not those that are locked.")
+@click.option("--check", is_flag=True, help="Write nothing; fail if the file does not match the project.")
+@click.option("--upgrade", is_flag=True, help="Choose the newest releases again, not the locked ones.")
 @click.option("--upgrade-kernel", "names", multiple=True, metavar="NAME", help="Upgrade this kernel alone. Repeatable.")
 @remote_option
 @json_option

@@ -72,7 +72,7 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
     type=click.Path(dir_okay=False, writable=True),
     callback=check_folder,
     metavar="FILE",
-    help="Write what became of each op to this file: host, seconds, bytes, memory, reason.",
+    help="Write the outcome of each op to this file: host, seconds, bytes, memory, reason.",
 )
 @mode_options
 @click.option("--list", "list_only", is_flag=True, help="List the ops that can be named, and exit.")

@@ -1,4 +1,4 @@
-"""`build-ops --report FILE`: what became of each op, for those who run many of these."""
+"""`build-ops --report FILE`: the outcome of each op, for a site that runs many builds."""
 
 from __future__ import annotations
 

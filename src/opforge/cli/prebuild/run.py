@@ -1,4 +1,4 @@
-"""One run of `build-ops`: looks up every op, builds what is missing, several at once, and keeps each outcome."""
+"""One run of `build-ops`: looks up every op, builds the missing ones, several at once, and keeps each outcome."""
 
 from __future__ import annotations
 

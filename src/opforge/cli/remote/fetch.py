@@ -1,4 +1,4 @@
-"""`opforge fetch`: brings what a job will need into the cache before its processes start."""
+"""`opforge fetch`: brings the ops of a job into the cache before its processes start."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def command(
 ) -> None:
     """Fetch the ops that are not built here yet. OP is as for build-ops; without OP, all ops that are offered here.
 
-    Nothing is compiled, and nothing that is remembered of a remote is used. The exit code is 1 if an op is missing.
-    With --target or --cpu-level it fetches for other machines too, for instance to ship with `build-ops --out`.
+    Nothing is compiled, and remembered misses and failures of a remote are ignored. The exit code is 1 if an op is
+    missing. With --target or --cpu-level it fetches for other machines too, for instance to ship with `build-ops
+    --out`.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`opforge key`: makes keys, and says whose signatures are accepted."""
+"""`opforge key`: makes keys, and chooses whose signatures are accepted."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FORMS = (
 
 @click.group("key", cls=GuardedGroup)
 def group() -> None:
-    """Make keys that sign what is published, and choose the keys that are trusted."""
+    """Make signing keys, and choose the keys that are trusted."""
 
 
 @group.command("new", cls=Guarded)
 @click.argument("name")
 @json_option
 def new_command(name: str, as_json: bool) -> None:
-    """Make the key NAME, and print its public key: give that to those who fetch.
+    """Make the key NAME, and print its public key, which users who fetch must trust.
 
     The secret key is a file that only you can read. Keys that publish belong to CI or to one builder.
 
@@ -94,15 +94,15 @@ def _own(name: str) -> dict[str, str]:
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help=f"What it may sign: {', '.join(map(scope_of, KINDS))}.",
+    help=f"A scope that it may sign: {', '.join(map(scope_of, KINDS))}.",
 )
 @click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")
 @json_option
 def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) -> None:
     """Trust KEY, a public key as `opforge key new` prints it, or a file that holds one.
 
-    What it signs is loaded into your processes. Get it from its holder, not from the remote. --for says what it may
-    sign, by globs over names; it can be repeated. Together they take the place of what the key might sign before.
+    Code that this key signs is loaded into your processes. Get the key from its holder, not from the remote. --for is
+    a scope that the key may sign, a glob over names; it can be repeated. The scopes replace the key's earlier ones.
 
     \b
     Examples:
@@ -163,7 +163,7 @@ def _no_public_key(text: str, error: ValueError) -> str:
 @click.argument("name")
 @json_option
 def revoke_command(name: str, as_json: bool) -> None:
-    """Accept nothing more that the key NAME signed, also of what was fetched already.
+    """Stop accepting signatures of the key NAME, also for artifacts that were fetched already.
 
     \b
     Example:

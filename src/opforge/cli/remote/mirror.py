@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from opforge.remote.mirror import Copied
 
 HUB = "hf:"
-"""What the name of a kernel of the hub begins with."""
+"""Prefix of the name of a kernel of the hub."""
 CACHE = "cache:"
-"""What stands for the cache of this machine."""
+"""The word for the cache of this machine."""
 
 
 @click.command("mirror", cls=Guarded)
@@ -31,17 +31,17 @@ CACHE = "cache:"
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @key_option
 @click.option(
-    "--unverified", is_flag=True, help="Sign a kernel of the hub of which no rule of the trust file says who made it."
+    "--unverified", is_flag=True, help="Sign a kernel of the hub whose maker no rule of the trust file verifies."
 )
 @json_option
 def command(source: str, target: str, names: Sequence[str], key: str, unverified: bool, as_json: bool) -> None:
-    """Copy what the remote FROM holds and TO lacks, with signatures and blobs: all, or what is named.
+    """Copy artifacts that TO lacks from the remote FROM, with signatures and blobs: all, or the named ones.
 
-    NAME is an op, a package as ORG/NAME, or another kind as KIND:NAME. What is copied must be signed by a key that is
-    trusted here, and keeps its signatures: no secret key is needed. Nothing that TO has is replaced. With unsigned=1 in
-    both URLs nothing is verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO
-    as a release of your key. It may be `cache:`, what the cache of this machine holds: your key signs what was made
-    here, and what was fetched keeps its signatures.
+    NAME is an op, a package as ORG/NAME, or another kind as KIND:NAME. Copied artifacts must be signed by a key that is
+    trusted here, and keep their signatures: no secret key is needed. Nothing in TO is replaced. With unsigned=1 in both
+    URLs nothing is verified. FROM may be a kernel of the Hugging Face hub, at one version: it is published to TO as a
+    release of your key. It may be `cache:`, the cache of this machine: your key signs artifacts that were made here,
+    and fetched ones keep their signatures.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`opforge withdraw`: takes back what a key has signed, of every kind, in its own list."""
+"""`opforge withdraw`: withdraws artifacts of any kind that a key has signed, in the key's list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @url_argument
 @click.argument("names", nargs=-1, metavar="[ENTRY|ORG/NAME@VERSION|KIND:NAME@LABEL]...")
 @click.option(
-    "--reason", default="", metavar="TEXT", help="Why, in one line; shown to those who have it or ask for it."
+    "--reason", default="", metavar="TEXT", help="The reason, in one line; users who have it or ask for it see it."
 )
 @click.option("--stop-loading", is_flag=True, help="Refuse it everywhere, also where it was fetched or installed.")
 @click.option("--undo", is_flag=True, help="Take the withdrawal back.")
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 def command(
     url: str, names: Sequence[str], reason: str, stop_loading: bool, undo: bool, key: str, as_json: bool
 ) -> None:
-    """Withdraw what your key has signed, of any kind: nothing chooses it any more.
+    """Withdraw artifacts of any kind that your key has signed: they are no longer chosen.
 
-    Names are as `opforge ls URL` shows them. What is in use stays in use, and lock files that name a release go on
-    working, with a warning. With --stop-loading it is loaded nowhere any more, as soon as a machine asks the store.
+    Names are as `opforge ls URL` shows them. Artifacts in use stay in use, and lock files that name a release go on
+    working, with a warning. With --stop-loading, a machine stops loading them as soon as it reads the store's list.
 
-    Each key has one list in a store, with a date. How old it may be, for all kinds, is said by withdrawal_days in the
-    trust file of those who fetch; without it any age is accepted. Without a name only the date is renewed; `opforge
-    publish` does so too. If the store has lost what this machine knows to be withdrawn, it is put back.
+    Each key has one list in a store, with a date. `withdrawal_days` in the trust file of a user who fetches limits the
+    list's age, for all kinds; without it any age is accepted. Without a name only the date is renewed; `opforge
+    publish` does so too. Withdrawals that this machine knows and the store has lost are added
+    again.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ from .setup_command import copy_library
 log = logging.getLogger("opforge")
 REQUIRED_PYTHON = f">={OLDEST_PYTHON}"
 REQUIRED = f"torch>={OLDEST_TORCH}"
-"""What a wheel's metadata requires: a facade library runs with this torch and all that are newer."""
+"""The requirement in a wheel's metadata: a facade library runs with this torch and all newer ones."""
 
 
 def commands_on_facade(distribution: Any) -> dict[str, Any]:

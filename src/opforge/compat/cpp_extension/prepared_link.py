@@ -1,4 +1,4 @@
-"""What a setup script's `build_ext` links: read off the command line that its prepared compiler would run.
+"""Finds the libraries that a setup script's `build_ext` links, in the command line of its prepared compiler.
 
 Options come from the extension, setup.cfg, the command line, `build_clib`, Python's own configuration and whatever a
 subclass of the command does to `self.compiler`. The compiler puts all of them in order, so it is asked.

@@ -1,4 +1,4 @@
-"""The settings files, config.toml of the site and of the user, and what is remembered of them.
+"""The settings files, config.toml of the site and of the user, and their remembered content.
 
     /etc/opforge/config.toml              the site's
     $XDG_CONFIG_HOME/opforge/config.toml  the user's, by default in ~/.config; it comes before the site's

@@ -38,7 +38,7 @@ AGE_EXPECTED = "a number with s, min, h, d or w, such as 30d"
 
 
 class Kind(Of[T]):
-    """What the values of a setting are."""
+    """The kind of a setting's values."""
 
     __slots__ = ("empty", "expected", "in_file", "parse", "to_text")
 

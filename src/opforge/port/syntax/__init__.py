@@ -1,1 +1,1 @@
-"""A parsed module: its tree, its positions, and what its names refer to."""
+"""A parsed module: its tree, its positions, and the variables that its names refer to."""

@@ -1,4 +1,4 @@
-"""One parsed module: its nodes in order, their parents, and what its names refer to."""
+"""One parsed module: its nodes in order, their parents, and the variables that its names refer to."""
 
 from __future__ import annotations
 

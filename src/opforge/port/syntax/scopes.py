@@ -1,4 +1,4 @@
-"""Which variable each name of a module refers to, and what binds it.
+"""Which variable each name of a module refers to, and the nodes that bind it.
 
 libcst's ScopeProvider compares every use of a variable with every assignment: four thousand of both take a minute.
 Here both are collected once.
@@ -21,11 +21,11 @@ class Variable:
     def __init__(self, name: str) -> None:
         self.name = name
         self.bindings: list[cst.CSTNode] = []
-        """What binds it: the Name that is assigned to, or the Import, ImportFrom, FunctionDef, ClassDef or Param."""
+        """The nodes that bind it: an assigned Name, or the Import, ImportFrom, FunctionDef, ClassDef or Param."""
         self.uses: list[cst.Name] = []
         """Where its value is read, also in inner scopes."""
         self.facts: dict[object, Any] = {}
-        """What was found out about it, by question: each use asks again."""
+        """Answers about it, by question: each use asks again."""
 
 
 class Scope:
@@ -46,7 +46,7 @@ class Scopes:
         self._variables: dict[cst.Name, Variable] = {}
         self._uses: list[tuple[cst.Name, Scope]] = []
         self.bindings: dict[str, list[cst.CSTNode]] = {}
-        """What binds a name in any scope of the module."""
+        """The nodes that bind a name in any scope of the module."""
         self._visit_children(module, self._module_scope)
         for name, scope in self._uses:
             variable = self._resolve(name.value, scope)

@@ -10,7 +10,7 @@ from .streams import StreamTests
 
 
 class AcceleratorContract(InterfaceTests, DeviceTests, MemoryTests, StreamTests, CostTests):
-    """What every accelerator guarantees.
+    """The guarantees of every accelerator, as tests.
 
     It is tested on its own device, and skipped where that cannot be used::
 

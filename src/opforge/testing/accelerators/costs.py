@@ -1,4 +1,4 @@
-"""What every accelerator guarantees of the cost of its calls: programs make some of them in every training step.
+"""Tests of every accelerator: the cost of its calls. Programs make some of them in every training step.
 
 The cost is counted in calls of Python functions, which does not depend on how busy the machine is.
 """

@@ -1,4 +1,4 @@
-"""What every accelerator guarantees of the devices that callers name: which are accepted, and which are refused."""
+"""Tests of every accelerator: which device arguments it accepts, and which it refuses."""
 
 from __future__ import annotations
 

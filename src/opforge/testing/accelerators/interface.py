@@ -1,4 +1,4 @@
-"""What every accelerator guarantees: its methods, dtypes, random numbers, builders and capabilities."""
+"""Tests of every accelerator: its methods, dtypes, random numbers, builders and capabilities."""
 
 from __future__ import annotations
 

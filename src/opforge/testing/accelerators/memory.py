@@ -1,4 +1,4 @@
-"""What every accelerator guarantees of memory: figures in bytes, peaks, and page-locked host memory."""
+"""Tests of every accelerator's memory functions: figures in bytes, peaks, and page-locked host memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every accelerator guarantees of streams, events and graphs."""
+"""Tests of every accelerator's streams, events and graphs."""
 
 from __future__ import annotations
 

@@ -8,7 +8,10 @@ import torch
 from torch.nn import functional
 
 from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
+from opforge.ops.cases import cases_of
 from opforge.ops.transformer import reference
+from opforge.testing import values
+from opforge.testing.ops import FEWEST_UNITS
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -54,6 +57,14 @@ def torchs_norms(values, residual, gamma, beta):
     size, total = values.shape[-1:], values + residual
     layer = [functional.layer_norm(x, size, gamma, beta, EPS) for x in (values, total)]
     return (layer[0], total, layer[1], *(functional.rms_norm(x, size, gamma, EPS) for x in (values, total)))
+
+
+def test_the_errors_of_norms_are_what_their_cases_promise_on_each_level(each_op):
+    for case in cases_of(InferenceCoreBuilder):
+        for shape in case.shapes if "norm" in case.name and case.reference else ():
+            function = case.bound(each_op)
+            error = values.error(case, function, values.make_arguments(case, function, shape, "float32", "cpu"))
+            assert error.ours <= max(FEWEST_UNITS, case.accuracy * error.eager), (case.name, shape, error)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

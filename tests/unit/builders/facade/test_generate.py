@@ -66,6 +66,18 @@ def test_a_factory_passes_no_device_and_layout_that_it_has_by_default(tmp_path: 
     assert f'call<Tensor>("aten::twice", "", {name}, {passed})' in line
 
 
+def test_a_method_that_makes_a_tensor_passes_its_device_and_layout_as_its_own_tensor_has_the_defaults(
+    tmp_path: Path,
+) -> None:
+    methods = (
+        "  at::Tensor twice(at::IntArrayRef size, at::TensorOptions options={}) const;\n"
+        "inline at::Tensor Tensor::twice(at::IntArrayRef size, at::TensorOptions options) const {\n"
+        f"    return at::_ops::twice::call(const_cast<Tensor&>(*this), size, {OPTIONS});\n}}\n"
+    )
+    (line,) = _generated(tmp_path, "", methods)
+    assert f'call<Tensor>("aten::twice", "", *this, size, {OPTIONS})' in line
+
+
 def test_a_method_has_the_defaults_of_the_class(tmp_path: Path) -> None:
     methods = (
         "  at::Tensor & twice_(int64_t n=2) const;\n"

@@ -86,7 +86,7 @@ def test_a_name_that_appeared_is_named(tmp_path):
 
 
 def test_a_record_without_inputs_is_reported():
-    assert file_differences(None, {}, Disk())[0].problem == "its record does not say what it was built from"
+    assert file_differences(None, {}, Disk())[0].problem == "its record does not list its inputs"
 
 
 def test_the_entry_with_the_fewest_differences_is_nearest(fake_store):

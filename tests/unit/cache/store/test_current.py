@@ -111,7 +111,7 @@ def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
     refused = f"{tmp_path}/opforge"
     assert warning == (
         f"The cache folder {refused} cannot be used: {refused} can be written by everybody. Using {root} instead, which"
-        " is removed when this process ends: each process builds again. To keep what is built: run: chmod go-w"
+        " is removed when this process ends: each process builds again. To keep built ops: run: chmod go-w"
         f" {refused}; or set OPFORGE_TRUSTED_FOLDERS={refused} if you trust everybody who may write there; or set"
         " OPFORGE_CACHE_DIR to a folder of your own."
     )

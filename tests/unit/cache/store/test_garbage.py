@@ -150,7 +150,7 @@ def test_how_another_entry_was_built_is_not_compared(fake_op):
     assert fake_op.get() is not None
     shutil.copy(os.path.join(first.folder, warm_library.BUILD), os.path.join(second.folder, warm_library.BUILD))
     assert fake_op.get() is None
-    assert "what it was built from cannot be read" in fake_op.reasons()
+    assert "the record of its inputs cannot be read" in fake_op.reasons()
 
 
 @pytest.mark.parametrize("number", [0, formats.RECORD + 1, "1", None])

@@ -65,4 +65,4 @@ def test_a_package_that_is_not_installed_is_refused(registry):
     with pytest.raises(KernelNotFoundError) as error:
         checks.run(["acme/none"], ["cpu"], 1.0, lambda _row: None)
     assert "The kernel acme/none was not found. Looked in:" in str(error.value)
-    assert "opforge ls shows what is installed." in str(error.value)
+    assert "opforge ls shows installed packages." in str(error.value)

@@ -17,7 +17,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.pack.run import pack
-from opforge.packages.registry import index, install, publish, selection, verification
+from opforge.packages.registry import index, install_release, publish, selection, verification
 from opforge.packages.sources import reading
 from opforge.remote import statements
 from opforge.remote.signatures import keys
@@ -151,7 +151,7 @@ class TestRefused:
         registry.install()
         staging = add.staging
         choice = selection.choose("acme/plain", version.ANY, registry.sources())
-        monkeypatch.setattr(install, "_complete", lambda *_arguments: None)
+        monkeypatch.setattr(install_release, "_complete", lambda *_arguments: None)
 
         def staged(root):
             monkeypatch.setattr(add, "staging", staging)
@@ -159,7 +159,7 @@ class TestRefused:
             return staging(root)
 
         monkeypatch.setattr(add, "staging", staged)
-        installed, _is_new = install.install(registry.root, choice)
+        installed, _is_new = install_release.install_release(registry.root, choice)
         assert verification.problems(installed, deep=True) == []
 
 

@@ -18,7 +18,7 @@ from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.load import requirements
 from opforge.packages.project import hub_install, hub_locks
-from opforge.packages.project.install import install_locked
+from opforge.packages.project.install_locked import install_locked
 
 COMMIT = "ab" * 20
 NEW = [{"dependency": {"repo-id": "Acme/plain", "version": 1}, "lock": {"commit": COMMIT}}]

@@ -23,7 +23,7 @@ from opforge.errors import (
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.project import hub_library, hub_mirror, lock_file, locking
-from opforge.packages.project.install import install_locked
+from opforge.packages.project.install_locked import install_locked
 from opforge.packages.registry import dependencies, selection
 from opforge.packages.sources import reading
 from opforge.remote.signatures import keys, trust

@@ -17,7 +17,7 @@ from opforge.errors import KernelFormatError, KernelLockError
 from opforge.packages.choose import environment
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file, locking
-from opforge.packages.project.install import install_locked
+from opforge.packages.project.install_locked import install_locked
 from opforge.packages.registry import publish, selection
 from opforge.remote import topics
 

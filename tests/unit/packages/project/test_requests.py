@@ -10,7 +10,7 @@ from support.text_files import write
 from opforge.errors import KernelLockError
 from opforge.foundation import memory_writer
 from opforge.packages.project import locking
-from opforge.packages.project.install import install_locked
+from opforge.packages.project.install_locked import install_locked
 from opforge.packages.project.lock_file import write as write_lock
 from opforge.packages.registry import verification
 

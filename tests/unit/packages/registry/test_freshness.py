@@ -253,7 +253,7 @@ class TestListsOfOtherStoresAndTimes:
         later = withdrawals.Unverified(other).of("ci")
         data = withdrawals.file_of(later._replace(date=later.date + 10), keys.signer("ci"))
         registry.replace(LIST, data)
-        with pytest.raises(StoreBehindError, match="it is not the list that was seen before, and lacks what that says"):
+        with pytest.raises(StoreBehindError, match="it is not the list seen before, and lacks entries of it"):
             registry.install()
 
     def test_the_age_of_a_list_counts_if_the_trust_file_says_so(self, registry, monkeypatch):

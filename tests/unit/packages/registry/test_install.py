@@ -30,7 +30,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
-from opforge.packages.registry import index, install, selection, verification
+from opforge.packages.registry import index, install_release, selection, verification
 from opforge.remote import blobs, maintenance, statements, topics, withdrawals
 from opforge.remote.signatures import keys, trust
 from opforge.remote.withdrawals import LOADING
@@ -91,7 +91,7 @@ class TestInstall:
         registry.install()
         os.unlink(stored(registry, "v1/blobs/"))
         choice = selection.choose("acme/plain", version.ANY, registry.sources())
-        assert install.install(registry.root, choice)[1] is False
+        assert install_release.install_release(registry.root, choice)[1] is False
 
     def test_removing_takes_it_and_nothing_else(self, registry):
         registry.publish(number="1")
@@ -125,7 +125,7 @@ class TestInstall:
         with pytest.raises(KernelIncompatibleError, match="install it again"):
             opforge.get_kernel("acme/plain")
         choice = selection.choose("acme/plain", version.ANY, registry.sources())
-        release, is_new = install.install(registry.root, choice)
+        release, is_new = install_release.install_release(registry.root, choice)
         assert is_new and verification.problems(release, deep=True) == []
         assert opforge.get_kernel("acme/plain").VALUE == 1
 
@@ -158,7 +158,7 @@ def test_no_list_of_withdrawals_is_no_answer_where_it_must_be_known(registry, mo
     trust.write(trust.read()._replace(requires_state=True))
     with pytest.raises(SignatureError) as error:
         registry.install()
-    assert "what was seen of its signer cannot be kept in" in str(error.value)
+    assert "the record of its signer's lists cannot be kept in" in str(error.value)
     assert "and the trust file requires that: set XDG_STATE_HOME to a folder of your own that stays" in str(error.value)
     monkeypatch.setenv("XDG_STATE_HOME", str(registry.scratch / "state"))
     assert str(registry.install().version) == "1"
@@ -276,12 +276,12 @@ class TestRefused:
         root = Root(write(registry.scratch, "file", ""), "folder")
         choice = selection.choose("acme/plain", version.ANY, registry.sources())
         with pytest.raises(KernelInstallError, match=r"it cannot be written .*Install for the user \(--user\)"):
-            install.install(root, choice)
+            install_release.install_release(root, choice)
 
     @pytest.mark.parametrize("step", ["_download", "unpack", "_refuse", "_compile", "_seal", "_place", "add_release"])
     def test_an_installation_that_is_killed_at_any_step_can_be_repeated(self, registry, monkeypatch, step):
         registry.publish()
-        module = install if step == "_download" else blobs if step == "unpack" else add
+        module = install_release if step == "_download" else blobs if step == "unpack" else add
 
         def killed(*arguments, **more):
             raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import pytest
 from support.remote.withdrawing import take_back, withdraw_release
 
 from opforge.packages.form import version
-from opforge.packages.registry import index, install, publish, selection
+from opforge.packages.registry import index, install_release, publish, selection
 from opforge.remote import maintenance, mirror
 from opforge.remote.stores import open_store
 
@@ -21,7 +21,7 @@ def other(tmp_path):
 
 def installed_from(registry, store):
     choice = selection.choose("acme/plain", version.ANY, selection.sources([store.url]))
-    return install.install(registry.root, choice)[0]
+    return install_release.install_release(registry.root, choice)[0]
 
 
 def test_a_copy_serves_with_the_signatures_of_the_first(registry, other):

@@ -24,7 +24,7 @@ from opforge.packages.choose import candidate, environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.load import get_kernel
-from opforge.packages.registry import index, install, publish, selection
+from opforge.packages.registry import index, install_release, publish, selection
 from opforge.packages.registry.release import Variant
 from opforge.remote import statements, topics, withdrawals
 from opforge.remote.blobs import Blob, Tree
@@ -264,7 +264,7 @@ class TestWithdrawing:
         def ask():
             among = registry.sources()
             selection.choose("acme/plain", version.ANY, among)
-            install.note_withdrawals(registry.root, among)
+            install_release.note_withdrawals(registry.root, among)
             get_kernel.reset()
 
         registry.install()

@@ -18,7 +18,7 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.project import locking
-from opforge.packages.registry import index, install, publish, release, selection
+from opforge.packages.registry import index, install_release, publish, release, selection
 from opforge.packages.sources import reading
 from opforge.remote import statements, topics
 from opforge.remote.signatures import keys
@@ -110,7 +110,7 @@ def test_a_user_without_the_right_to_write_is_refused_and_leaves_nothing(registr
             try:
                 os.setegid(65534)
                 os.seteuid(65534)
-                install.install(root, choice)
+                install_release.install_release(root, choice)
             except KernelInstallError as error:
                 code = 0 if "it cannot be written" in str(error) and "--user" in str(error) else 2
             finally:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from opforge.cli import group, output
 from opforge.cli.kernels import transfers
 from opforge.packages.form import version
-from opforge.packages.registry import install, publish, selection
+from opforge.packages.registry import install_release, publish, selection
 from opforge.remote import mirror
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
@@ -26,7 +26,7 @@ def test_bytes_are_reported_from_0_to_all(registry, large):
     sent, received = [], []
     done = publish.publish(registry.store, large, keys.signer("ci"), report=lambda *report: sent.append(report))
     choice = selection.choose("acme/plain", version.ANY, registry.sources())
-    install.install(registry.root, choice, lambda *report: received.append(report))
+    install_release.install_release(registry.root, choice, lambda *report: received.append(report))
     copied, other = [], registry.scratch / "mirror"
     other.mkdir()
     list(mirror.copy(registry.store, open_store(f"file://{other}"), report=lambda *report: copied.append(report)))

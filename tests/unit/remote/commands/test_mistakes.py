@@ -111,7 +111,7 @@ class TestPush:
         own_keys.create("lab")
         shown = " ".join(run(publish.command, nodes.url, "--all").split())
         assert shown.startswith(
-            f"error: 2 secret keys are in {own_keys.folder()}, and nothing says which one signs: ci, lab."
+            f"error: 2 secret keys are in {own_keys.folder()}, and none is chosen to sign: ci, lab."
             " Name it with --key, such as --key ci."
         )
         assert f'OPFORGE_SIGNING_KEY="$(cat {own_keys.path_of("ci")})"' in shown

@@ -14,7 +14,7 @@ from support.remote.withdrawing import entries_of, withdraw
 from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import kept, statements, take, topics, withdrawals
+from opforge.remote import reverification, statements, take, topics, withdrawals
 from opforge.remote.entry_source import WantedEntry
 from opforge.remote.signatures import keys, signing, trust
 
@@ -262,7 +262,7 @@ class TestTrustThatChanges:
     def test_what_was_fetched_before_still_loads_with_a_damaged_trust_file(self, nodes, builder, entry, caplog):
         assert nodes.fetch(builder)[0]
         problem = self.damage(nodes)
-        for expected in ([f"plain: what was fetched before is used, and nothing else: {problem}"], []):
+        for expected in ([f"plain: only artifacts that were fetched before are used: {problem}"], []):
             with caplog.at_level(logging.WARNING, "opforge"):
                 caplog.clear()
                 assert nodes.fetch(builder)[0].origin == nodes.url
@@ -280,7 +280,7 @@ class TestTrustThatChanges:
         self.damage(nodes)
         for _load in range(2):
             match, rejected = nodes.fetch(builder)
-            assert match is None and kept.REFUSED in reasons(rejected)
+            assert match is None and reverification.REFUSED in reasons(rejected)
         nodes.trust_file().write_text(nodes.trust_file().read_text().replace('"untill"', '"until"'))
         assert nodes.fetch(builder)[0] is None
         nodes.trust(nodes.public)

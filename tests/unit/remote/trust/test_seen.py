@@ -78,7 +78,7 @@ class TestNothingMakesALoadForget:
             assert seen.problem_of_none(nodes.url, signer.key) == ""
         (record,) = caplog.records
         assert record.getMessage().startswith(
-            f"What was seen of remotes was damaged and is made anew: {path} is damaged"
+            f"The record of seen lists was damaged and is created again: {path} is damaged"
         )
         refused = seen.problem_of_none(nodes.url, signer.key, is_required=True)
         assert f"{path} is damaged: 'digest' is missing), and the trust file requires that: remove that file" in refused
@@ -115,7 +115,7 @@ class TestWhereItCannotBeWritten:
         (record,) = caplog.records
         problem = f"{nodes.folder}/file is not a folder"
         assert record.getMessage() == (
-            f"What was seen of remotes cannot be kept in {nodes.folder}/file/opforge/seen ({problem}): a"
+            f"The record of seen lists cannot be kept in {nodes.folder}/file/opforge/seen ({problem}): a"
             " revocation may be hidden from this machine later. Set XDG_STATE_HOME to a folder of your own that stays."
         )
 
@@ -124,7 +124,7 @@ class TestWhereItCannotBeWritten:
         match, rejected = nodes.fetch(builder)
         assert match is None
         reason = f"{nodes.folder}/file/opforge/seen ({nodes.folder}/file is not a folder)"
-        expected = f"what was seen of its signer cannot be kept in {reason}, and the trust file requires that: set"
+        expected = f"the record of its signer's lists cannot be kept in {reason}, and the trust file requires that: set"
         expected += " XDG_STATE_HOME to a folder of your own that stays"
         assert expected in reasons(rejected)
 
@@ -194,7 +194,9 @@ class TestState:
             assert seen.problem(URL, key, Seen(6, "b")) == ""
         (record,) = caplog.records
         text = record.getMessage()
-        assert text.startswith(f"What was seen of remotes was damaged and is made anew: {path} is damaged: {reason}")
+        assert text.startswith(
+            f"The record of seen lists was damaged and is created again: {path} is damaged: {reason}"
+        )
         assert text.endswith(
             ": a revocation may be hidden from this machine. Compare the list of withdrawals with its signer's."
         )

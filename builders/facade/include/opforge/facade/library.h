@@ -296,7 +296,7 @@ class Library {
 public:
     enum Kind { DEF, IMPL, FRAGMENT };
     Library(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
-        : ns_(std::move(ns)), key_(key ? key : "") {
+        : ns_(std::move(ns)), key_(key ? key : ""), file_(file), line_(line) {
         c10::facade::check_numbers_once();
         AOTITorchError code = AOTI_TORCH_SUCCESS;
         if (kind == DEF) {
@@ -319,7 +319,7 @@ public:
     template <class F>
     Library& def(const std::string& text, F f) & {
         if (text.find('(') == std::string::npos) {
-            def(deduced<F>(text));
+            def_unknown(deduced<F>(text, false), deduced<F>(text, true));
         } else {
             def(text);
         }
@@ -349,15 +349,44 @@ private:
         declared.schema = schema;
         opforge_facade_detail::compare(full, declared);
     }
+    // Without its schema nothing says which tensors an op changes, or returns. torch marks such an op, so that
+    // TorchScript keeps its calls, while all else takes the schema as it reads. The stable ABI does not pass the
+    // mark: torch.library's own two functions do. They are C functions, and found without an import: no bytecode
+    // runs, so the GIL is not handed to a thread that waits for the dynamic loader's lock. Without torch's Python
+    // module the schema says that each tensor may change.
+    void def_unknown(const std::string& schema, const std::string& changing) {
+        namespace py = ::opforge_facade_python;
+        if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+            def(changing);
+            return;
+        }
+        py::Gil gil;
+        auto string = [](const std::string& text) {
+            return py::checked(
+                opforge_PyUnicode_FromStringAndSize(text.data(), static_cast<OpforgePySize>(text.size())));
+        };
+        py::Ref modules = py::attribute(py::imported("sys").get(), "modules");
+        py::Ref torch = py::Ref::borrow(opforge_PyDict_GetItemWithError(modules.get(), string("torch._C").get()));
+        if (!torch) {
+            opforge_PyErr_Clear();
+            def(changing);
+            return;
+        }
+        py::Ref opened = py::called(py::attribute(torch.get(), "_dispatch_library").get(), string("FRAGMENT"),
+                                    string(ns_), string(""), string(file_),
+                                    py::checked(opforge_PyLong_FromLongLong(static_cast<long long>(line_))));
+        py::called(py::attribute(opened.get(), "define").get(), string(schema), string("CONSERVATIVE"),
+                   py::checked(opforge_PyTuple_New(0)));
+        unknown_.push_back(opened.release());
+        remember(schema);
+    }
     template <class F>
-    static std::string deduced(const std::string& name) {
+    static std::string deduced(const std::string& name, bool changing) {
         using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
         std::string text = name + "(";
         int i = 0;
         for (std::string type : Box::arguments()) {
-            // Without its schema nothing says which tensors an op changes. TorchScript removes a call that changes
-            // none if its results are not used; torch has a mark for "unknown", which the stable ABI does not pass.
-            if (type.compare(0, 6, "Tensor") == 0) {
+            if (changing && type.compare(0, 6, "Tensor") == 0) {
                 type.insert(6, "(a" + std::to_string(i) + "!)");
             }
             text += (i ? ", " : "") + type + " _" + std::to_string(i);
@@ -379,7 +408,10 @@ private:
     }
     TorchLibraryHandle library_ = nullptr;
     std::string ns_, key_;
+    const char* file_;
+    uint32_t line_;
     std::unique_ptr<Library> composite_;
+    std::vector<PyObject*> unknown_;  // torch's Python object of each schema that def_unknown registered
 
 public:
     // Removes what was registered. A library that is kept lives as long as the process.
@@ -390,6 +422,18 @@ public:
         if (library_) {
             aoti_torch_delete_library_object(library_);
             library_ = nullptr;
+        }
+        if (!unknown_.empty() && opforge_Py_IsInitialized()) {
+            ::opforge_facade_python::Gil gil;
+            for (PyObject* opened : unknown_) {
+                // nothing can be done about an error here, and the object's end removes the op as well
+                ::opforge_facade_python::Ref::steal(opforge_PyObject_CallFunctionObjArgs(
+                    ::opforge_facade_python::Ref::steal(opforge_PyObject_GetAttrString(opened, "reset")).get(),
+                    static_cast<PyObject*>(nullptr)));
+                opforge_PyErr_Clear();
+                opforge_Py_DecRef(opened);
+            }
+            unknown_.clear();
         }
     }
 };

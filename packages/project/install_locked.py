@@ -1,4 +1,4 @@
-"""Installs what a project's lock file says: one request for each blob, one for a release that is new, no index."""
+"""Installs the releases of a project's lock file: one request for each blob, one for each new release, no index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opforge.errors import (
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import install, kept_releases, release, selection
+from opforge.packages.registry import install_release, kept_releases, release, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
 from opforge.remote import statements
 from opforge.remote.transfer import Report, ignore
@@ -63,10 +63,10 @@ def install_locked(
         try:
             choice = _choice(kernel, among, all_platforms)
             say([choice.verified])
-            installed.append(install.install(root, choice, report))
+            installed.append(install_release.install_release(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
-        install.note_withdrawals(root, among)
+        install_release.note_withdrawals(root, among)
     if missing:
         advice = "Get everything with: opforge install --frozen --remote URL"
         raise KernelLockError(f"{folder}/opforge.lock", missing, advice)

@@ -1,4 +1,4 @@
-"""The form of a case: all that is known of one function of an op, written once.
+"""`Case`: the complete description of one function of an op, written once.
 
 The bench, the tuning, the check and the contract of ops read it.
 """
@@ -20,7 +20,7 @@ OURS = "opforge"
 UNITS = {"GB/s": 1e9, "1000/s": 1e3}
 """Unit of a rate -> how many of what `Case.amount` returns it counts. The other unit is TIME."""
 ANY = "any"
-"""What an op counts that is the same for all dtypes is tuned for this dtype."""
+"""The dtype of tuning results for a quantity that is the same for all dtypes."""
 LARGE = 1 << 17
 """Elements of a large shape. An op makes work for another thread of 16,384 elements, or of 64 KiB."""
 DTYPE = "b?float(16|32|64)|float(8|4)_[a-z0-9_]+|complex(32|64|128)|u?int(8|16|32|64)|bool"
@@ -30,7 +30,7 @@ TIME = "us"
 
 
 class Seconds(float):
-    """What a call returns if it measured itself, such as a command that reports its own time.
+    """The result of a call that measured itself, such as a command that reports its own time.
 
     Its value is then the sample, and not the time that the call took. `processor` is the processor time in seconds;
     None if it is not measured.
@@ -50,7 +50,7 @@ class MissingError(Exception):
 
 
 class Promise(StrEnum):
-    """What an op may promise about its results, beside that they agree with the reference.
+    """A promise of an op about its results, besides agreement with the reference.
 
     "The same bytes" is about results without NaN. The contract of ops has a test for each promise.
     """
@@ -68,7 +68,7 @@ class Promise(StrEnum):
     NAN = "NaN"
     """A NaN in an input reaches exactly what it reaches in the reference."""
     INFINITIES = "infinities"
-    """NaN, infinities and zeros among ordinary numbers have the reference's result."""
+    """NaN, infinities, zeros and denormal numbers among ordinary numbers have the reference's result."""
     PAYLOADS = "NaN payloads"
     """A NaN has the bits that the reference gives it, which works on integers here: those of a copy."""
     ACCURACY = "accuracy"
@@ -83,12 +83,12 @@ ORDINARY = (
     Promise.INFINITIES,
     Promise.ACCURACY,
 )
-"""What a case promises unless it says otherwise."""
+"""The default promises of a case."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What inputs are made for: one size or shape, one dtype, one device."""
+    """Where inputs are created: one size or shape, one dtype, one device."""
 
     size: int
     dtype: str = "float32"
@@ -122,18 +122,18 @@ class Place:
 
 
 class Prepared(NamedTuple):
-    """What the contenders of a case work on: all of them share it."""
+    """The prepared inputs of a case, which all contenders share."""
 
     case: Case
     place: Place
     loaded: Any
     """The op, as its builder's `load()` returns it. None if the case was found without a builder."""
     arguments: Any
-    """What `Case.inputs` returned."""
+    """The value that `Case.inputs` returned."""
 
     @property
     def amount(self) -> float:
-        """What one call does: see `Case.amount`."""
+        """The amount of work of one call: see `Case.amount`."""
         return self.case.amount(self.place.size, self.place.torch_dtype().itemsize)
 
 
@@ -222,7 +222,7 @@ class Case:
 
     # What is right.
     reference: Callable[..., Any] | None = None
-    """Returns what the function returns, then the new value of each argument that its schema marks as (a!).
+    """Returns the function's results, then the new value of each argument that its schema marks as (a!).
 
     It gets the same arguments, and works in the dtype of these: with float64 it is exact, and with others it is what
     torch's operators make of it (eager). None: there is nothing to compare with, or another case does.
@@ -230,7 +230,7 @@ class Case:
     dtypes: tuple[str, ...] = ("float32",)
     """Names of torch's dtypes that the inputs are made for."""
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (7,), (3, 5), (2, 1, 9), (1025,))
-    """What the inputs are made for: by default empty, single, odd, and more than one block."""
+    """Sizes of the inputs: by default empty, single, odd, and more than one block."""
     tolerance: float | Mapping[str, float] | Callable[..., Any] | None = None
     """The error that is allowed. 0: the results are exact, as those of a copy.
 
@@ -276,7 +276,7 @@ class Case:
     accuracy: float = 2.0
     """How many times eager's error the function's may be, in units of the op's conditioning: see docs/cases.md."""
     checks: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
-    """What no reference says. Behaviour -> function of the loaded op and the device; raises AssertionError."""
+    """Behaviour that no reference covers -> function of the loaded op and the device; raises AssertionError."""
 
     # What is timed.
     sizes: tuple[int, ...] = ()

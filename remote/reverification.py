@@ -1,12 +1,12 @@
-"""What was fetched and is kept on this machine: may it still be used? One rule, whatever the kind.
+"""Verifies fetched artifacts again before they are used. The rule is the same for every kind.
 
-- After a change of the trust file what was fetched is verified again, before it is used.
-- If the trust file is damaged, what was accepted when it was verified last is used, and nothing else: it is verified
-  once that file is corrected.
-- If the trust file no longer accepts it, or others could have changed that file, it is not used, and stays where it is:
-  a key may be missing for a minute, and is asked again after the next change. That it was refused is kept with it.
-- What its signer has withdrawn from use is removed, as soon as that list is read.
-- What is not what was signed is removed.
+- After a change of the trust file, every fetched artifact is verified again before its next use.
+- If the trust file is damaged, only artifacts that were accepted at their last verification are used. They are verified
+  again once that file is corrected.
+- If the trust file no longer accepts an artifact, or others could have changed that file, the artifact is not used, but
+  kept: the key may be missing for a minute only, and the next change is another try. The refusal is recorded beside it.
+- An artifact that its signer has withdrawn from use is removed as soon as the list of withdrawals is read.
+- An artifact that differs from the signed one is removed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def trusted(what: str) -> Trust | None:
     try:
         return trust.parse(path, data)
     except TrustFileError as error:
-        log.warning("%s: what was fetched before is used, and nothing else: %s", what, error)
+        log.warning("%s: only artifacts that were fetched before are used: %s", what, error)
         return None
 
 
@@ -130,7 +130,7 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
                 with suppress(OSError):
                     kind.drop(one)
                 reason = withdrawn[title] or "it gave no reason"
-                text = "What was fetched as %s was withdrawn by the key %s and is not used: %s"
+                text = "The fetched %s was withdrawn by the key %s and is not used: %s"
                 log.warning(text, title, listed.key, reason)
 
 

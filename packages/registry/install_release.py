@@ -30,7 +30,7 @@ from .selection import Choice, Source
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
 
 
-def install(root: Root, choice: Choice, report: Report = ignore) -> tuple[Installed, bool]:
+def install_release(root: Root, choice: Choice, report: Report = ignore) -> tuple[Installed, bool]:
     """Installs the variants of a choice; returns the release, and whether anything was new.
 
     Processes that install the same wait for one download. Raises KernelInstallError, StoreError, OSError.
