@@ -198,7 +198,7 @@ def test_where_kubernetes_has_opened_every_file_to_the_group_the_errors_lines_ma
     done = containers.run(["sh", "-c", script], folder, setup=CLAIM, env=env)
     answers = [line for line in done.stdout.splitlines() if not line.startswith("LOG")]
     assert [answer.partition(" ")[0] for answer in answers] == ["LOADED", "REFUSED", "REFUSED", "LOADED"], done.stdout
-    assert "/mnt/opforge/v2 can be written by others (mode 2770). They may have changed what is in it." in answers[2]
+    assert "/mnt/opforge/v2 can be written by others (mode 2770). They may have changed its contents." in answers[2]
 
 
 def test_where_nothing_but_the_shared_home_folder_can_be_written_the_private_folder_is_there(folder):
