@@ -210,8 +210,8 @@ class TestWhatSomebodyElseHasPutIntoTheStore:
             publish.publish(registry.store, folder, keys.signer("ci"))
         assert str(error.value) == (
             f"acme/plain 1 was not published to {registry.url}: this version was published already, signed by other,"
-            " which is not trusted here for it. Trust that key: opforge key trust NAME:KEY --for SCOPE. If nobody"
-            f" knows it, remove {statements.name_of(planted)}, and publish again."
+            " which is not trusted here for it. Trust that key: opforge key trust NAME:KEY --for SCOPE. If the key"
+            f" is unknown, remove {statements.name_of(planted)}, and publish again."
         )
         registry.store.delete(statements.name_of(planted))
         assert publish.publish(registry.store, folder, keys.signer("ci")).is_new
