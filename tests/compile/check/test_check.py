@@ -199,7 +199,7 @@ def unlocked(op):
     ("name", "function", "wrong", "text"),
     [
         ("PinMemoryBuilder", "pin_handle", unlocked, "the memory is not zero, or not locked"),
-        ("RaggedOpsBuilder", "linear_kv_copy", lambda _op: does_nothing, "the cache holds other values"),
+        ("RaggedOpsBuilder", "linear_kv_copy", lambda _op: does_nothing, "keys and values to pages"),
         ("RaggedOpsBuilder", "flash_attn_by_atoms", lambda _op: does_nothing, "elements differ"),
         ("RaggedOpsBuilder", "moe_gather", lambda _op: does_nothing, "it has no schema: give positions"),
         (

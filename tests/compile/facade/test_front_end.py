@@ -39,7 +39,7 @@ def test_every_function_with_a_type_that_has_no_conversion_is_found(tmp_path: Pa
 #include <variant>
 struct Own {};
 PYBIND11_MODULE(op, m) {
-    m.def("variant", [](std::variant<int, double> v) { return v.index(); });
+    m.def("known", [](std::variant<int, double> v) { return v.index(); });
     m.def("number", [](int* p) { return *p; });
     m.def("tensor", [](at::Tensor* p) { return p->numel(); });
     m.def("list", [](const std::vector<int>* p) { return p->size(); });
@@ -50,7 +50,7 @@ PYBIND11_MODULE(op, m) {
 }
 """
     found, not_judged = _refused(tmp_path, text)
-    assert ([line for line, _ in found], not_judged) == ([5, 6, 7, 8, 9, 12], [])
+    assert ([line for line, _ in found], not_judged) == ([6, 7, 8, 9, 12], [])
 
 
 def test_a_mistake_that_is_not_of_torchs_names_is_found_too(tmp_path: Path) -> None:

@@ -516,7 +516,7 @@ CASES: dict[str, Case] = {
 }
 
 ADMITTED: dict[str, tuple[str, ...]] = {
-    "a file that an op's specs ask for": ("specs that put together the name of a file",),
+    "a file that appears later and that an op's specs ask for": ("specs that put together the name of a file",),
     "a header that belongs to a wheel or to a package": (
         "tests/compile/inputs/test_package_files.py::"
         "test_a_packages_header_that_is_edited_in_place_is_compared_on_request",
@@ -528,17 +528,17 @@ ADMITTED: dict[str, tuple[str, ...]] = {
     "a new time alone": (
         "tests/compile/inputs/test_equal_headers.py::test_a_new_time_alone_of_one_of_two_equal_headers_builds_nothing",
     ),
-    "a folder that only `$SYSROOT` makes": ("$SYSROOT", "gcc"),
+    "files that appear in a folder which the compiler searches only": ("$SYSROOT", "gcc"),
     "a program of the compiler besides": ("gcc", "clang", "hipcc", "COMPILER_PATH"),
-    "what the compiler links into every library": ("gcc", "-l by LIBRARY_PATH"),
+    "the files that the compiler links into every library": ("gcc", "-l by LIBRARY_PATH"),
     "the configuration of ccache": ("ccache as CXX",),
-    "a folder that the linker alone knows": ("a linker script with folders",),
+    "a library that appears in a folder which only the linker knows": ("a linker script with folders",),
     "the compiler launcher": ("a launcher that reads a file",),
-    "what clang keeps of modules": ("modules of clang",),
+    "the modules that clang stores": ("modules of clang",),
     "for an entry of a layer or a wheel": (
         "tests/compile/shipping/test_prebuilt.py::test_a_file_of_the_makers_machine_that_a_flag_names_is_not_compared",
     ),
-    "what a compiler wrapper of yours reads": (
+    "files that a compiler wrapper of yours reads": (
         "a wrapper that reads a file",
         "mpicxx of MPICH",
         "mpicxx of Open MPI",
