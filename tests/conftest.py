@@ -131,10 +131,10 @@ def nothing_of_the_machines(shared_store):
         yield
         from support.processes import torch_server
 
-        from opforge.foundation import memory_writer
+        from opforge.foundation import memory
 
         torch_server.end()
-        memory_writer.reset()  # what was counted would be written to the user's own folder
+        memory.reset()  # what was counted would be written to the user's own folder
 
 
 @pytest.fixture(scope="session")
@@ -180,13 +180,13 @@ def _forget(probed_compilers):
     """Makes this process one that has used no store and read no setting; of compilers it knows these."""
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
-    from opforge.foundation import memory_writer, settings
+    from opforge.foundation import memory, settings
 
     current.reset()
     probe.reset()
     probe._infos.update(probed_compilers)
     probe._unsaved.update(probed_compilers)  # the new store has none of them
-    memory_writer.reset()
+    memory.reset()
     settings.reset()
 
 

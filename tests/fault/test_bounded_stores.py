@@ -15,7 +15,7 @@ from opforge.cache.maintenance import garbage, gc
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 from opforge.fast_path import library
-from opforge.foundation import memory_writer
+from opforge.foundation import memory
 from opforge.foundation.memory import RACY_NS
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
@@ -144,7 +144,7 @@ def test_without_its_objects_and_what_look_ups_remember_a_store_works_more_slowl
     cls = sample_ops.plain_op(folder, value=7005)
     cls().build()
     cls().build()  # which is remembered
-    folders = [*memory_writer.folders(), *map(layout.path, ("objects", "peaks", "toolchains", "descriptions"))]
+    folders = [*memory.folders(), *map(layout.path, ("objects", "peaks", "toolchains", "descriptions"))]
     for folder_of_area in folders:
         shutil.rmtree(folder_of_area, ignore_errors=True)
     assert cls().build().origin == "cache"

@@ -116,7 +116,7 @@ def test_a_linked_folder_inside_an_area_is_not_written_to(tmp_path):
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_no_look_up_is_remembered_through_a_link(tmp_path, monkeypatch, depth):
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    folder = memory_writer.folders()[0] + "/lookups"
+    folder = memory.folders()[0] + "/lookups"
     for _level in range(depth):
         folder = os.path.dirname(folder)
     os.makedirs(os.path.dirname(folder))

@@ -33,7 +33,7 @@ from opforge.builders.lookup.fit import fit_of
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
 from opforge.fast_path.library import BUILD, RECORD
-from opforge.foundation import memory_writer
+from opforge.foundation import memory
 
 FILES = ("record", "build", "memory", "compiler")
 CHANGED_BYTES, CHANGED_JSON = 0, 1
@@ -51,13 +51,13 @@ class LookupTarget:
         self.key = publish_op(self.cls(), self._store())
         assert self._find() == self.key
         layout = self._store().layout
-        entry, memories = layout.entry(self.key), os.path.join(memory_writer.folders()[0], memory_writer.LOOKUPS)
-        (memory,) = os.listdir(memories)
+        entry, memories = layout.entry(self.key), os.path.join(memory.folders()[0], memory.LOOKUPS)
+        (name,) = os.listdir(memories)
         (compiler,) = os.listdir(layout.path("toolchains"))
         self.paths = {
             "record": os.path.join(entry, RECORD),
             "build": os.path.join(entry, BUILD),
-            "memory": os.path.join(memories, memory),
+            "memory": os.path.join(memories, name),
             "compiler": layout.path("toolchains", compiler),
         }
         self.contents = {name: self._read(path) for name, path in self.paths.items()}

@@ -14,12 +14,7 @@ import time
 
 from . import memory
 from .files import can_write, make_folder, now_in, open_to_append, write_file
-from .memory import LOOKUPS as LOOKUPS
-from .memory import FlatStamps
-from .memory import folders as folders
-from .memory import is_private as is_private
-from .memory import kept_folders as kept_folders
-from .memory import reset as reset
+from .memory import LOOKUPS, FlatStamps, folders, is_private, kept_folders
 
 MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""

@@ -14,7 +14,7 @@ from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import finder
 from opforge.builders.toolchains.discovery import probe
 from opforge.fast_path import library
-from opforge.foundation import memory_writer
+from opforge.foundation import memory
 
 LOAD = """
 import os
@@ -209,7 +209,7 @@ def test_an_edit_that_keeps_the_mtime_and_a_header_that_shadows_another_are_dete
 
 def memory_paths():
     """Returns the paths of what look-ups have remembered."""
-    lookups = (os.path.join(folder, memory_writer.LOOKUPS) for folder in memory_writer.folders())
+    lookups = (os.path.join(folder, memory.LOOKUPS) for folder in memory.folders())
     return sorted(path for folder in lookups for path in pathlib.Path(folder).glob("*.json"))
 
 

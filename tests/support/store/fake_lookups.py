@@ -20,7 +20,7 @@ from opforge.builders.lookup import finder
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
-from opforge.foundation import memory_writer
+from opforge.foundation import memory
 
 
 class LookedUpOp:
@@ -80,7 +80,7 @@ class LookedUpOp:
 
     def memory_paths(self):
         """Returns the paths of what is remembered."""
-        return sorted(path for folder in memory_writer.folders() for path in pathlib.Path(folder).rglob("*.json"))
+        return sorted(path for folder in memory.folders() for path in pathlib.Path(folder).rglob("*.json"))
 
 
 def replaced(value, steps, new):

@@ -68,7 +68,7 @@ def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch
     assert memory_writer.remember("look-up", memory.FlatStamps(), {})
     (own,) = (tmp_path / "cache" / "opforge" / "machine").iterdir()
     gone, other, notes = own.with_name("gone"), own.with_name("notes"), own.with_name("own")
-    for folder in (gone / memory_writer.LOOKUPS, other, notes / memory_writer.LOOKUPS):
+    for folder in (gone / memory.LOOKUPS, other, notes / memory.LOOKUPS):
         folder.mkdir(parents=True)
         text_files.write(folder, f"{own_names.KEY}.json" if folder.parent == gone else "file", "text")
     (own.with_name("link")).symlink_to(gone)
@@ -76,7 +76,7 @@ def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch
     assert gone.exists()
     enforce_in(91, fake_store, monkeypatch)
     assert not gone.exists() and own.exists() and (other / "file").exists()
-    assert (notes / memory_writer.LOOKUPS / "file").exists(), "a file of the user's"
+    assert (notes / memory.LOOKUPS / "file").exists(), "a file of the user's"
 
 
 # -- entries that nothing names ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ HITS = "from opforge.fast_path import lookup\nlookup.count('/some/store', cached
 
 
 def folder():
-    return memory_writer.folders()[0]
+    return memory.folders()[0]
 
 
 def all_of(store=STORE):
