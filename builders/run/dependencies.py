@@ -79,48 +79,71 @@ def reads_of_step(
         list_assembled: Compiles a unit once more, and returns such files, which are looked for in these folders; None
             if nothing shows them.
     """
-    paths, data = set[str](), set[str]()
-    if step.output in reused:
-        resolved = (file.resolve(provenance.roots) for file in reused[step.output].files)
-        paths = {path for path in resolved if path is not None}
-    elif step.depfile:
-        listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.depfile), work))
-        links = f"{work}/{TORCH_HEADERS}/"
-        listed = (_behind_links(job, path, links) if path.startswith(links) else path for path in listed)
-        paths = {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
-    elif step.unit:  # the compiler lists no headers: only the sources are known
-        paths = set(step.inputs)
+    paths = _listed(job, work, step, provenance, reused)
     if step.unit and step.output not in reused:
         paths |= set(filter(os.path.isfile, job.toolchain.unlisted_files()))
         untrusted = [path for path in paths if not provenance.locate(path).tree]
+        data = _data_of_unit(job, work, step, paths, untrusted, list_assembled)
         words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
-        found: Iterable[str] | None = ()
-        is_lto = any(word.startswith("-flto") for word in words)  # the link assembles such a unit
-        if os.path.isfile(list_of := os.path.join(work, step.assembled)) and not is_lto:  # not if ccache had the object
-            found = [os.path.join(work, name) for name in read_depfile(list_of, work)]
-        elif assembled.may_read(untrusted, paths.difference(untrusted), words):
-            found = list_assembled(step, [work, *folders])
-        if found is None:
-            found = assembled.files_in_quotes(untrusted, words, folders)
-        data = {path for path in found if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
-        data |= {*precompiled_headers(untrusted), *plugins(words, job.toolchain.search_folders())}
-        data -= paths
-        paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders) | dependencies_of_pragmas(
-            untrusted, folders
-        )
+        paths |= equal_headers.unlisted(paths, {*untrusted}, words, folders)
+        paths |= dependencies_of_pragmas(untrusted, folders)
         embedded |= data
         paths |= data
     if not step.unit:
         folders = [*search_folders(job), *job.toolchain.library_folders(), *linker_folders(job)]
         paths |= archives.files_of_link(arguments(step.argv), paths, folders, bool(step.depfile))
         paths |= {*_scripts(job)}
+    return [provenance.locate(path) for path in paths | _named_by_flags(job, step, written)]
+
+
+def _listed(job: Job, work: str, step: Step, provenance: Provenance, reused: Mapping[str, Inputs]) -> set[str]:
+    """Returns the files that the compiler has listed; of a reused object those that were recorded with it."""
+    if step.output in reused:
+        resolved = (file.resolve(provenance.roots) for file in reused[step.output].files)
+        return {path for path in resolved if path is not None}
+    if step.depfile:
+        listed = (os.path.join(work, name) for name in read_depfile(os.path.join(work, step.depfile), work))
+        links = f"{work}/{TORCH_HEADERS}/"
+        listed = (_behind_links(job, path, links) if path.startswith(links) else path for path in listed)
+        return {path for path in listed if not path.startswith(work + os.sep)}  # not the build's stubs and objects
+    return set(step.inputs) if step.unit else set()  # the compiler lists no headers: only the sources are known
+
+
+def _data_of_unit(
+    job: Job,
+    work: str,
+    step: Step,
+    paths: set[str],
+    untrusted: Sequence[str],
+    list_assembled: Callable[[Step, Sequence[str]], Iterable[str] | None],
+) -> set[str]:
+    """Returns the files of a unit that are no text of C++, beside `paths`: embedded ones, precompiled headers, plugins.
+
+    `untrusted` are those of `paths` that lie in no trusted tree; `list_assembled` is that of `reads_of_step`.
+    """
+    words, folders = arguments(step.argv), [*search_folders(job), *job.toolchain.search_folders()]
+    found: Iterable[str] | None = ()
+    is_lto = any(word.startswith("-flto") for word in words)  # the link assembles such a unit
+    if os.path.isfile(list_of := os.path.join(work, step.assembled)) and not is_lto:  # not if ccache had the object
+        found = [os.path.join(work, name) for name in read_depfile(list_of, work)]
+    elif assembled.may_read(untrusted, paths.difference(untrusted), words):
+        found = list_assembled(step, [work, *folders])
+    if found is None:
+        found = assembled.files_in_quotes(untrusted, words, folders)
+    data = {path for path in found if not (path.startswith(work + os.sep) or _is_compilers_output(path))}
+    data |= {*precompiled_headers(untrusted), *plugins(words, job.toolchain.search_folders())}
+    return data - paths
+
+
+def _named_by_flags(job: Job, step: Step, written: Collection[str]) -> set[str]:
+    """Returns the files that flags and variables name, and the modules of C++20, without those that are written."""
     flags = {flag for plan in job.located_plan.variants() for flag in _flags(plan)}
     environment = dict(job.plan.environment)
-    named = [f"-{name}={environment[name]}" for name in FILE_VARIABLES if name in environment]
-    paths |= files_in_flags((*step.argv, *named), flags).difference(written)
-    maps = [f"{MODULE_MAPPER}{environment[name]}" for name in FILE_VARIABLES if name in environment]
-    paths |= modules([*arguments(step.argv), *maps])
-    return [provenance.locate(path) for path in paths]
+    variables = [name for name in FILE_VARIABLES if name in environment]
+    named = [f"-{name}={environment[name]}" for name in variables]
+    maps = [f"{MODULE_MAPPER}{environment[name]}" for name in variables]
+    paths = set(files_in_flags((*step.argv, *named), flags)).difference(written)
+    return paths.union(modules([*arguments(step.argv), *maps]))
 
 
 def _behind_links(job: Job, path: str, links: str) -> str:

@@ -127,18 +127,7 @@ def pack(
             size = sum(os.path.getsize(os.path.join(folder, name)) for name in [*digests.files_of(folder), FILE])
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)
-        labels = [variant.label for variant in finished]
-        twice = next((label for label in labels if labels.count(label) > 1), "")
-        if twice:
-            raise PackError(project.name, [f"two targets give the variant {twice}"], "Name each target once.")
-        failed = [
-            f"{variant.label}: {check}: {outcome}"
-            for variant in finished
-            for check, outcome in variant.checks.items()
-            if outcome.startswith("failed")
-        ]
-        if failed:
-            raise PackError(project.name, failed, "Correct the package, or pack with --no-try to leave the checks out.")
+        _check_outcomes(project, finished)
         build = os.path.join(out, BUILD)
         placed = [
             variant._replace(folder=write.place(variant.folder, build, kind, project.name))
@@ -149,6 +138,22 @@ def pack(
         return placed
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _check_outcomes(project: Project, variants: Sequence[Packed]) -> None:
+    """Raises PackError if two variants have one label, or a check of one has failed."""
+    labels = [variant.label for variant in variants]
+    twice = next((label for label in labels if labels.count(label) > 1), "")
+    if twice:
+        raise PackError(project.name, [f"two targets give the variant {twice}"], "Name each target once.")
+    failed = [
+        f"{variant.label}: {check}: {outcome}"
+        for variant in variants
+        for check, outcome in variant.checks.items()
+        if outcome.startswith("failed")
+    ]
+    if failed:
+        raise PackError(project.name, failed, "Correct the package, or pack with --no-try to leave the checks out.")
 
 
 def _recorded(build: str) -> dict[str, Any]:

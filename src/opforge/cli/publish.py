@@ -100,11 +100,7 @@ def command(
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     sent, failed, foreign = _push(store, remote, chosen, signer, as_json, takes_all)
     if as_json:
-        records: list[dict[str, Any]] = [{**done._asdict(), "version": str(done.version)} for done in packages]
-        parts = {name: [done._asdict() for done in sent if done.kind == name] for name in kinds.OTHERS if named[name]}
-        ops = [done._asdict() for done in sent if done.kind == "op"]
-        problems = [{"entry": entry, "reason": reason} for entry, reason in failed]
-        emit_json({"packages": records, **parts, "ops": ops, "failed": problems})
+        emit_json(_as_json(packages, sent, failed, [name for name in kinds.OTHERS if named[name]]))
     else:
         for name, reason in failed:
             click.echo(f"error: {name}: {reason}", err=True)
@@ -113,6 +109,18 @@ def command(
             click.echo(f"{counted(count, 'entry', 'entries')} published to {remote}")
     _show_foreign(foreign)
     sys.exit(FAILED if failed else OK)
+
+
+def _as_json(
+    packages: Sequence[Published], sent: Sequence[Pushed], failed: Sequence[tuple[str, str]], others: Sequence[str]
+) -> dict[str, Any]:
+    """Returns what --json prints: `others` are the kinds, beside packages and ops, that were named."""
+    return {
+        "packages": [{**done._asdict(), "version": str(done.version)} for done in packages],
+        **{name: [done._asdict() for done in sent if done.kind == name] for name in others},
+        "ops": [done._asdict() for done in sent if done.kind == "op"],
+        "failed": [{"entry": entry, "reason": reason} for entry, reason in failed],
+    }
 
 
 def _signer(remote: Remote, key: str) -> Signer | None:
