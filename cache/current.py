@@ -159,9 +159,8 @@ def find_problem(root: str, owners: Collection[int]) -> CacheDirError | None:
     """Returns why this folder cannot be the user's own store, or None. Creates nothing."""
     above = file_owners.trusted_ids(settings.trusted_owners())
     problem = file_owners.folder_problem(root, owners, above, settings.trusted_folders())
-    if (
-        not problem and file_owners.own_id() < 0 and root not in file_owners.held
-    ):  # it is missing, and would be no one's
+    if not problem and file_owners.own_id() < 0 and root not in file_owners.held:
+        # It is missing, and would belong to the id that stands for all users who are not mapped.
         problem = file_owners.owner_problem(root, os.geteuid())
     return CacheDirError(root, *problem) if problem else None
 
