@@ -131,12 +131,12 @@ def _unknown(kind: Kind, name: str, there: Sequence[str]) -> str:
 
 
 def counted(kind: Kind, number: int) -> str:
-    """Returns a number with what the kind is called: "2 bundles of compiled graphs"."""
+    """Returns a number with what the kind is called: "2 pages of a JIT"."""
     return f"{number} {kind.noun if number == 1 else plural(kind.noun)}"
 
 
 def plural(noun: str) -> str:
-    """Returns what several are called: "bundles of compiled graphs"."""
+    """Returns what several are called: "pages of a JIT"."""
     return re.sub(r"(?= of | to |$)", "s", noun, count=1) if not noun.endswith("entry") else noun[:-1] + "ies"
 
 
