@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.remote.kind_table import FORMER, FORMER_NAMED, KINDS
+from opforge.remote.kind_table import FORMER, KINDS
 
 from .output import show_table, size_text
 from .selection import normalized
@@ -64,7 +64,7 @@ def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[s
     for name in names:
         before, colon, rest = name.partition(":")
         if colon and before in FORMER:
-            raise click.UsageError(f"there is nothing of the kind of {name!r} any more: {FORMER_NAMED}.")
+            raise click.UsageError(f"{name!r} names a kind that is gone. Expected {FORMER[before]}.")
         of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
         if reason := without_meaning(verb, of_name):
             raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
