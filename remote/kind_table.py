@@ -30,7 +30,7 @@ FORMER = {
     "compiled": "jit:inductor/NAME",
 }
 """Kinds that are gone, and the scopes that took their place."""
-FORMER_NAMED = "; ".join(f"what was {kind}: is {instead}" for kind, instead in FORMER.items())
+FORMER_NAMED = "; ".join(f"in place of {kind}:NAME {instead}" for kind, instead in FORMER.items())
 """The same for messages."""
 
 

@@ -628,7 +628,7 @@ NOT_PROMISED = {
             "Fixes are made",
         ),
         "is not promised": (
-            "Such an attacker can still withhold",
+            "An attacker who controls a remote can still withhold",
             "The holder of a key",
             "A machine that has not seen a list",
             "**One key signs alone.**",

@@ -26,7 +26,7 @@ COMMANDS = {
     "compile-commands": ("opforge.cli.compile_commands:command", "Write compile_commands.json, for clangd."),
     "config": ("opforge.cli.config:command", "Show every setting in force, and where it comes from."),
     "fetch": ("opforge.cli.remote.fetch:command", "Fetch ops from the remotes before a job starts."),
-    "gc": ("opforge.cli.removing:gc_command", "Remove unused entries, and the oldest over the limits."),
+    "gc": ("opforge.cli.removing:gc_command", "Remove entries over the limits, and files that nothing needs."),
     "inspect": ("opforge.cli.inspect:command", "Show what a built op contains: kernels, registers, sizes, needs."),
     "install": ("opforge.cli.kernels.install:install", "Install kernel packages, or those of a lock file."),
     "key": ("opforge.cli.remote.keys:group", "Make keys, and choose the keys whose ops are accepted."),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.remote.kind_table import FORMER, FORMER_NAMED, KINDS
+from opforge.remote.kind_table import FORMER, KINDS
 
 from .output import show_table, size_text
 from .selection import normalized
@@ -64,7 +64,7 @@ def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[s
     for name in names:
         before, colon, rest = name.partition(":")
         if colon and before in FORMER:
-            raise click.UsageError(f"there is nothing of the kind of {name!r} any more: {FORMER_NAMED}.")
+            raise click.UsageError(f"{name!r} names a kind that is gone. Expected {FORMER[before]}.")
         of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
         if reason := without_meaning(verb, of_name):
             raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
@@ -131,12 +131,12 @@ def _unknown(kind: Kind, name: str, there: Sequence[str]) -> str:
 
 
 def counted(kind: Kind, number: int) -> str:
-    """Returns a number with what the kind is called: "2 bundles of compiled graphs"."""
+    """Returns a number with what the kind is called: "2 pages of a JIT"."""
     return f"{number} {kind.noun if number == 1 else plural(kind.noun)}"
 
 
 def plural(noun: str) -> str:
-    """Returns what several are called: "bundles of compiled graphs"."""
+    """Returns what several are called: "pages of a JIT"."""
     return re.sub(r"(?= of | to |$)", "s", noun, count=1) if not noun.endswith("entry") else noun[:-1] + "ies"
 
 

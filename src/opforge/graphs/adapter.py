@@ -18,6 +18,7 @@ class Inductor(Adapter):
 
     name, module, package, versions = content.ADAPTER, "torch", "torch", inductor.TORCH
     holds, carries, format = content.HOLDS, content.CARRIES, formats.GRAPHS
+    scope = "opforge.compiled"
 
     def __init__(self) -> None:
         """Begins without a scope."""

@@ -56,9 +56,9 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
         (("--kind", "package", "relu"), "relu is not installed: opforge ls shows installed packages."),
         (
             ("triton:solver",),
-            "nothing of the kind of 'triton:solver' any more: what was triton: is jit:triton/LABEL for",
+            "'triton:solver' names a kind that is gone. Expected jit:triton/LABEL for kernels, and",
         ),
-        (("compiled:pair",), "what was compiled: is jit:inductor/NAME."),
+        (("compiled:pair",), "'compiled:pair' names a kind that is gone. Expected jit:inductor/NAME."),
         (("--kind", "op", "adam"), "'adam' is neither an op nor a key in the cache"),
     ],
 )

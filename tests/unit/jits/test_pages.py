@@ -409,7 +409,7 @@ def test_a_page_whose_list_names_a_path_outside(own_store):
 
 
 def test_a_scope_of_the_kind_that_is_gone_names_the_new_one(nodes):
-    instead = re.escape("what was triton: is jit:triton/LABEL for kernels, and")
+    instead = re.escape("in place of triton:NAME jit:triton/LABEL for kernels, and")
     with pytest.raises(ValueError, match=rf"'triton:\*' is not a scope: expected .*{instead}"):
         trust.scope("triton:*")
     nodes.trust(nodes.public, scopes=("op:*",))

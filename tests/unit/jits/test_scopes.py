@@ -170,3 +170,9 @@ class TestExplain:
 
     def test_a_name_of_no_adapter(self, own_store):
         assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
+
+
+def test_compiled_graphs_that_are_not_stored_are_kept_by_their_own_scope(own_store):
+    outcome = CliRunner().invoke(group, ["cache", "explain", "jit:inductor/label"])
+    assert outcome.exit_code == 1
+    assert "nothing is stored. opforge.compiled('label') keeps what is compiled" in outcome.output

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.paths import CHECKOUT, TESTS
 
-spec = importlib.util.spec_from_file_location("by_hand_mutants", os.path.join(TESTS, "mutants", "by_hand.py"))
-assert spec and spec.loader
-by_hand = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(by_hand)
+
+def loaded(name: str) -> ModuleType:
+    """Returns a module of tests/mutants."""
+    spec = importlib.util.spec_from_file_location(f"mutants_{name}", os.path.join(TESTS, "mutants", f"{name}.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+by_hand = loaded("by_hand")
 
 
 @pytest.mark.parametrize("name", by_hand.EDITS)
@@ -26,3 +36,9 @@ def test_there_is_a_defect_for_each_kind_of_harm():
     assert len(by_hand.EDITS) >= 30
     for path in {place.partition("::")[0] for edit in by_hand.EDITS.values() for place in edit.tests}:
         assert os.path.exists(os.path.join(CHECKOUT, path)), path
+
+
+def test_a_test_whose_file_is_gone_finds_no_defect(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    copy = loaded("__main__").Copy(Path(CHECKOUT), "first", 60)
+    assert copy.run(["tests/unit/moved/test_gone.py::test_that_found_a_defect_before"]) == ""

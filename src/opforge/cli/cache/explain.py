@@ -87,7 +87,8 @@ def _explain_jit(name: str, as_json: bool) -> None:
         for text in page.differs:
             click.echo(f"  {text}")
     if not pages and not as_json:
-        click.echo(f"jit:{name}: nothing is stored. opforge.warmed({label!r}) keeps what is compiled")
+        scope = adapter.at(adapter.every()[jit]).scope
+        click.echo(f"jit:{name}: nothing is stored. {scope}({label!r}) keeps what is compiled")
     sys.exit(OK if any(not page.differs for page in pages) else FAILED)
 
 

@@ -70,7 +70,7 @@ class TestKeys:
             (("--for", "op:*", "--for", "acme/*"), "--for 'acme/*': expected what the"),
             (
                 ("--for", "triton:*"),
-                "; what was triton: is jit:triton/LABEL for kernels, and jit:triton-host/LABEL for",
+                "; in place of triton:NAME jit:triton/LABEL for kernels, and jit:triton-host/LABEL for",
             ),
         ],
     )
