@@ -62,7 +62,7 @@ UNCLEAR = re.compile(
     r"(?<=\s)@\S+|--options-file\S*|-optf\b|\S*\$ \S*|(?<=\s)-L *[\w.]\S*"
     r"|(?:-I|-isystem|-iquote|-idirafter) *\$(?!(?:cuda_home|include\d+|package\d+|folder)\b)\S*"
 )
-"""Arguments whose files cannot be told: files of options, spaces in paths, folders below the current one."""
+"""Arguments that do not show which files are read: files of options, paths with spaces, relative folders."""
 RELEASES = {
     "cuda.h": r"#define CUDA_VERSION (\d+)",
     "hip/hip_version.h": r"#define HIP_VERSION_(?:MAJOR|MINOR|PATCH) +(\d+)",
@@ -250,10 +250,10 @@ def _present(inputs: Mapping[str, Any], roots: Sequence[str]) -> list[list[int]]
 
 
 def _problem(rules: str) -> str:
-    """Returns what is not known of the files that ninja is told; empty if there is nothing."""
+    """Returns why the rules do not show all files that a build reads, with their content; empty if they do."""
     rules = ONLY_TEXT.sub("", rules)
     if unclear := UNCLEAR.search(rules):
-        return f"{unclear[0].strip()} names files, and not which"
+        return f"{unclear[0].strip()} does not show which files are read"
     others = [match["path"] for match in LIBRARY.finditer(rules) if not match["path"].startswith(LIBRARIES)]
     return f"{others[0]} may change, and its content is not known" if others else ""
 

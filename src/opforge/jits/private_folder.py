@@ -1,9 +1,8 @@
-"""Folders for this user alone, which are removed when the process ends: for torch's caches while a scope is open.
+"""Folders for this user alone, removed when the process ends: for entries, the caches of torch and the folders of JITs.
 
-Such a one holds what the scope has found and compiled, and nothing else.
-
-torch looks into its own folder first, and asks nobody who has made what lies there. What a scope has verified would run
-again from there after its key was revoked, and in a scope of another name.
+Such a folder holds the files that a scope has found and compiled, and no others. A JIT's own folder is not used: the
+JIT loads files from there whoever made them. So verified code would run again after its key was revoked, and in a scope
+of another name.
 """
 
 from __future__ import annotations

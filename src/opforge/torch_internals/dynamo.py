@@ -438,14 +438,14 @@ def is_for_all_ranks() -> bool:
 RANK_NAMES = frozenset(
     """
     rank get_rank local_rank get_local_rank get_node_local_rank global_rank get_global_rank group_rank get_group_rank
-    get_coordinate _coordinate_on_dim
+    get_coordinate _coordinate_on_dim _is_current_rank_part_of_mesh
     """.split()  # noqa: SIM905
 )
 """What code names that reads the rank. torch takes its value as a constant, also in a graph for all ranks."""
 COMPUTING = frozenset({"getattr", "attrgetter", "methodcaller", "__getattribute__", "vars", "__dict__", "eval"})
 """What code names that reads attributes by names that it computes."""
-KNOWING_RANK = frozenset({"DeviceMesh", "ProcessGroup"})
-"""Classes whose attributes are constants that hold the rank."""
+MESH, GROUP = "DeviceMesh", "ProcessGroup"
+"""Classes whose attributes are constants that may hold the rank. Guards compare the ranks of a mesh, not of a group."""
 
 
 def _may_read_rank(codes: Iterable[types.CodeType], values: Iterable[Any]) -> bool:
@@ -453,12 +453,12 @@ def _may_read_rank(codes: Iterable[types.CodeType], values: Iterable[Any]) -> bo
 
     A function under another name, or under a name that is computed, has a guard.
     """
+    values = [*values]
     names = {name for code in codes for name in code.co_names}
     if names & RANK_NAMES or any(map(_is_constant_of_rank, values)):
         return True
-    return bool(names & COMPUTING) and any(
-        each.__name__ in KNOWING_RANK for value in values for each in type(value).__mro__
-    )
+    classes = {each.__name__ for value in values for each in type(value).__mro__}
+    return GROUP in classes or (MESH in classes and bool(names & COMPUTING))
 
 
 def _is_constant_of_rank(value: Any) -> bool:

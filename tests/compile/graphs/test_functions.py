@@ -433,6 +433,14 @@ class TestEdits:
         assert not dynamo._may_read_rank([computed], [torch])
         assert not dynamo._may_read_rank([compile("mesh.size()", "a file", "eval")], [mesh, mesh.size])
 
+    @pytest.mark.parametrize(
+        "code, name", [("group.size()", "ProcessGroup"), ("mesh._is_current_rank_part_of_mesh()", "DeviceMesh")]
+    )
+    def test_and_if_it_reads_a_group_or_whether_the_rank_is_in_a_mesh(self, code, name):
+        from opforge.torch_internals import dynamo
+
+        assert dynamo._may_read_rank([compile(code, "a file", "eval")], [type(name, (), {})()])
+
     def test_a_setting_that_names_what_is_dynamic(self, machines, eager_otherwise):
         import torch.compiler.config as of_compiler
 

@@ -144,8 +144,8 @@ def test_what_asks_whether_there_is_a_header_is_not_kept(project, caplog):
         ("-L{}/include", "{}/include may change, and its content is not known"),
         ("-L/opt/app/lib", "/opt/app/lib may change, and its content is not known"),
         ("-Wl,--version-script=/usr/src/app/x.map", "/usr/src/app/x.map may change, and its content is not known"),
-        ("@flags", "@flags names files, and not which"),
-        ("-I{}/a$ b", "names files, and not which"),
+        ("@flags", "@flags does not show which files are read"),
+        ("-I{}/a$ b", "does not show which files are read"),
     ],
 )
 def test_files_whose_content_is_not_known(project, caplog, flags, problem):
