@@ -730,6 +730,12 @@ struct ModuleDef {
 };
 OPFORGE_COLD inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(module_&)) {
     try {
+        auto& loading = ::opforge_facade_python::loading();
+        if (loading.error) {
+            raise(opforge_PyExc_ImportError, loading.error->c_str());
+            return nullptr;
+        }
+        loading.has_reached_module = true;
         c10::facade::check_numbers_once();
         Ref made;
         if (by_definition) {

@@ -282,6 +282,37 @@ private:
     int state_;
 };
 
+// How far this library is loaded.
+struct Loading {
+    std::optional<std::string> error;  // of the first registration that failed: those after it are left out
+    bool has_reached_module = false;
+};
+inline Loading& loading() {
+    static Loading state;
+    return state;
+}
+// Runs a registration. In a static constructor an exception would end the process: the dynamic loader has no place for
+// one. Python finds the error that is set here when the loader returns to it, and each import of the module finds its
+// text.
+template <class F>
+OPFORGE_COLD void register_while_loading(F registration) {
+    if (loading().error) {
+        return;
+    }
+    if (loading().has_reached_module || !opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+        return registration();
+    }
+    try {
+        return registration();
+    } catch (const std::exception& e) {
+        loading().error = e.what();
+    } catch (...) {
+        loading().error = "a registration threw an exception that is not a std::exception";
+    }
+    Gil gil;
+    opforge_PyErr_SetString(opforge_PyExc_ImportError, loading().error->c_str());
+}
+
 inline bool is(PyObject* o, struct _typeobject* type) {
     Ref t = Ref::steal(opforge_PyObject_Type(o));
     return opforge_PyType_IsSubtype(reinterpret_cast<_typeobject*>(t.get()), type);
