@@ -261,16 +261,6 @@ Ref called(PyObject* f, const A&... arguments) {
     return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
 }
 
-// Makes a subclass of one of Python's own types, with one method.
-OPFORGE_COLD inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
-    Ref builtins = imported("builtins");
-    Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
-    checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
-    checked(opforge_PyDict_SetItemString(members.get(), method_name, method.get()));
-    return called(attribute(builtins.get(), "type").get(), checked(opforge_PyUnicode_InternFromString(name)), bases,
-                  members);
-}
-
 class Gil {
 public:
     Gil() : state_(opforge_PyGILState_Ensure()) {}
