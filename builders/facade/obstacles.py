@@ -191,7 +191,8 @@ def _header_obstacle(name: str) -> tuple[Kind, str]:
     return Kind.LATER, "the facade does not have this header: leave it out if nothing of it is used"
 
 
-OF_WINDOWS = r"_WIN32|_WIN64|WIN32|_MSC_VER"
+NEVER_TRUE = r"_WIN32|_WIN64|WIN32|_MSC_VER|0"
+"""Macros of Windows, and `#if 0`."""
 OF_CUDA = (
     r"\w*(?:WITH|USE|HAVE|ENABLE)_(?:CUDA|HIP|ROCM|GPU)\w*"
     r"|__CUDACC__|__HIPCC__|__HIP_PLATFORM_\w+__|__NVCC__|__CUDA_ARCH__"
@@ -209,19 +210,22 @@ def without_regions(plain: str, macros: str) -> str:
     one = rf"(?:defined\s*\(?\s*)?(?:{macros})\s*\)?"
     defined = re.compile(rf"\s*{one}(?:\s*\|\|\s*{one})*(?:\s*&&[^|]*)?\s*$")
     undefined = re.compile(rf"\s*!\s*{one}(?:\s*&&\s*!\s*{one})*\s*$")
-    kept, states = list[str](), list[bool | None]()  # of each #if: whether its region is theirs; None: of no such macro
+    kept, left_out = list[str](), list[bool]()  # of each #if: whether the region that is read is theirs
+    firsts = list[bool | None]()  # of each #if: whether its first region is theirs; None: of no such macro
     for line in plain.split("\n"):
         match = CONDITION.match(line)
         word = match[1] if match else ""
         if match and word in ("if", "ifdef", "ifndef"):
             of_macro = bool(defined.match(match[2]))
             without = bool(undefined.match(match[2])) if word == "if" else of_macro and word == "ifndef"
-            states.append(False if without else (True if of_macro else None))
-        elif word == "endif" and states:
-            states.pop()
-        elif word in ("elif", "else") and states and states[-1] is not None:
-            states[-1] = not states[-1]
-        kept.append("" if any(states) else line)
+            firsts.append(False if without else (True if of_macro else None))
+            left_out.append(firsts[-1] is True)
+        elif word == "endif" and firsts:
+            firsts.pop()
+            left_out.pop()
+        elif word in ("elif", "else") and firsts:
+            left_out[-1] = firsts[-1] is False
+        kept.append("" if any(left_out) else line)
     return "\n".join(kept)
 
 
@@ -286,7 +290,7 @@ def find_sources(
         path = pending.pop(0)
         if path in texts:
             continue
-        plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), OF_WINDOWS)
+        plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), NEVER_TRUE)
         texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
         included[path] = []
         for match in INCLUDED.finditer(plain):
@@ -308,12 +312,7 @@ def find_sources(
                 pending.append(_plain_path(found))
     units, files, left_out = list[Path](), dict[Path, str](), list[tuple[Path, str]]()
     for unit in dict.fromkeys(paths):
-        closure, pending = dict[Path, None](), [unit]
-        while pending:
-            path = pending.pop()
-            if path not in closure:
-                closure[path] = None
-                pending += included[path]
+        closure = _closure(unit, included)
         if root is not None and uses_torch.isdisjoint(closure):
             continue
         of_cuda = _header_of_cuda(texts[path] for path in closure) if without_cuda and root is not None else None
@@ -330,6 +329,17 @@ HEADERS_OF_CUDA = re.compile(
     r"|(?:ATen|c10)/(?:cuda|hip)/.*|(?:hip|cub|thrust)/.*|cooperative_groups\b.*|.*\.cuh"
 )
 """Headers that no build without CUDA can include."""
+
+
+def _closure(unit: Path, included: Mapping[Path, Iterable[Path]]) -> dict[Path, None]:
+    """Returns a source, and the files that it and they include, in an order."""
+    closure, pending = dict[Path, None](), [unit]
+    while pending:
+        path = pending.pop()
+        if path not in closure:
+            closure[path] = None
+            pending += included[path]
+    return closure
 
 
 def _header_of_cuda(texts: Iterable[str]) -> str | None:

@@ -1,7 +1,6 @@
 """Calls of a facade module's functions: what they keep of tensors, and Functions without a gradient."""
 
 import gc
-import importlib.util
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from facade.compiling import compile_library
+from facade.module_record import load
 
 SOURCE = Path(__file__).parents[2] / "support" / "facade" / "calls_source.cpp"
 
@@ -20,11 +20,7 @@ SOURCE = Path(__file__).parents[2] / "support" / "facade" / "calls_source.cpp"
 def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     library = tmp_path_factory.mktemp("calls") / "facade_calls.so"
     compile_library("facade", "facade_calls", [SOURCE], library, ["-O0"])
-    spec = importlib.util.spec_from_file_location("facade_calls", library)
-    assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return load(library, "facade_calls")
 
 
 def _refused(module: ModuleType, x: torch.Tensor) -> None:

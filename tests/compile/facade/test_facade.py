@@ -224,6 +224,41 @@ except Exception as error:
     )
 
 
+WRONG = 'm.def("f(Tensor x, int n) -> Tensor", &f);'
+OF_F = "the schema of facade_early::f has the arguments (Tensor, int), and the C++ function has (Tensor, float)"
+
+
+@pytest.mark.parametrize(
+    ("registrations", "expected"),
+    [
+        ('static auto r = torch::RegisterOperators("facade_early::f(Tensor x, int n) -> Tensor", &f);', OF_F),
+        ('static auto r = torch::RegisterOperators("f", &f);', "the op 'f' has no namespace"),
+        (f'TORCH_LIBRARY(facade_early, m) {{ {WRONG} }} TORCH_LIBRARY(facade_later, m) {{ m.def("f", &f); }}', OF_F),
+        ("TORCH_LIBRARY(facade_early, m) { throw 3; }", "an exception that is not a std::exception"),
+    ],
+    ids=["RegisterOperators", "no namespace", "the first of two blocks", "a number"],
+)
+def test_a_registration_that_fails_is_an_import_error_at_each_import(
+    tmp_path: Path, registrations: str, expected: str
+) -> None:
+    (tmp_path / "early.cpp").write_text(
+        "#include <torch/extension.h>\nat::Tensor f(at::Tensor x, double n) { return x * n; }\n"
+        f'{registrations}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f); }}\n'
+    )
+    compile_library("facade", "early", [tmp_path / "early.cpp"], tmp_path / "early.so", ["-O0"])
+    code = """
+import os, sys, torch
+sys.path.insert(0, os.environ["FOLDER"])
+for _ in range(2):
+    try:
+        import early
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    said = child_processes.run_with_torch(code, env=child_processes.environment(FOLDER=str(tmp_path))).splitlines()
+    assert len(said) == 2 and all(line.startswith("ImportError ") and expected in line for line in said), said
+
+
 OTHER_TORCH = {
     "number": (
         "int32_t aoti_torch_dtype_uint8() { return 77; }",

@@ -1,12 +1,12 @@
 """Names that sources of the field use beside operators: each gives what torch's own headers and pybind11 give."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from facade.compiling import compile_library
+from facade.module_record import load
 
 SOURCE = Path(__file__).parents[2] / "support" / "facade" / "names_source.cpp"
 IN_INFERENCE = "2.13"
@@ -17,11 +17,7 @@ IN_INFERENCE = "2.13"
 def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     library = tmp_path_factory.mktemp("names") / "facade_names.so"
     compile_library("facade", "facade_names", [SOURCE], library, ["-O0"])
-    spec = importlib.util.spec_from_file_location("facade_names", library)
-    assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return load(library, "facade_names")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,12 @@ def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -
     assert lines[-1] == "2 lines: 1 never, 1 not yet"
 
 
+@pytest.mark.parametrize("condition", ["#ifdef _WIN32", "#if defined(_MSC_VER)", "#if 0", "#if 0 && X"])
+def test_what_no_build_on_linux_compiles_is_no_obstacle(tmp_path: Path, condition: str) -> None:
+    text = f"{condition}\npy::dict a;\n#elif X\npy::dict b;\n#else\npy::dict c;\n#endif\n"
+    assert [line for line, _, _ in _scan(tmp_path, text)] == [4, 6]
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("torch/extension.h", True), ("torch/headeronly/util/Half.h", True), ("ATen/native/Pool.h", False)],
@@ -121,6 +127,8 @@ def test_a_header_is_covered_or_not(name: str, expected: bool) -> None:
         ("#ifdef WITH_CUDA\na\n#else\nb\n#endif\nc", "bc"),
         ("#ifndef WITH_CUDA\na\n#else\nb\n#endif\nc", "ac"),
         ("#if defined(MMCV_WITH_CUDA) && X\na\n#elif Y\nb\n#endif\nc", "bc"),
+        ("#ifdef WITH_CUDA\na\n#elif Y\nb\n#else\nd\n#endif\nc", "bdc"),
+        ("#ifndef WITH_CUDA\na\n#elif Y\nb\n#else\nd\n#endif\nc", "ac"),
         ("#if !defined(__CUDACC__)\na\n#endif\nc", "ac"),
         ("#if defined(__CUDACC__) || defined(WITH_HIP)\na\n#else\nb\n#endif\nc", "bc"),
         ("#if defined(WITH_CUDA) || X\na\n#else\nb\n#endif\nc", "abc"),

@@ -116,9 +116,7 @@ inline Ref class_property(const Ref& dict) {
     static PyObject* type = nullptr;
     if (!type) {
         static MethodDef get{"__get__", copy_of_getter, 0x82, nullptr};
-        Ref function = checked(opforge_PyCMethod_New(&get, nullptr, nullptr, nullptr));
-        Ref method = method_of(function);
-        type = made_type("static_property", "property", "__get__", method).release();
+        type = made_type("static_property", "property", get).release();
     }
     return called(type, dict);
 }
@@ -161,9 +159,7 @@ inline PyObject* metaclass() {
         constexpr int keywords = 0x3;  // METH_VARARGS | METH_KEYWORDS
         static MethodDef call{"__call__", nullptr, keywords, nullptr};
         call.call = reinterpret_cast<decltype(call.call)>(call_class);
-        Ref function = checked(opforge_PyCMethod_New(&call, nullptr, nullptr, nullptr));
-        Ref method = method_of(function);
-        Ref made = made_type("pybind11_type", "type", "__call__", method);
+        Ref made = made_type("pybind11_type", "type", call);
         checked(opforge_PyObject_SetAttrString(made.get(), "__module__",
                                                Convert<std::string>::cast("pybind11_builtins").get()));
         type = made.release();
@@ -200,13 +196,9 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     }
     static MethodDef init{"__init__", no_constructor, 0x82, nullptr};
     static MethodDef state{"__getstate__", no_state, 0x82, nullptr};
-    auto put_method = [&](MethodDef& definition) {
-        Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
-        put(definition.name, method_of(function));
-    };
-    put_method(init);
+    put(init.name, method_of(init));
     if (!base) {
-        put_method(state);
+        put(state.name, method_of(state));
     }
     Ref bases = checked(opforge_PyTuple_New(1));
     Ref above = base ? Ref::borrow(base->type) : attribute(builtins.get(), "object");

@@ -9,18 +9,6 @@ extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_fro
 
 namespace at {
 inline namespace opforge_facade {
-namespace facade {
-inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
-    std::vector<int64_t> r(sizes.size());
-    int64_t step = 1;
-    for (size_t i = sizes.size(); i-- > 0;) {
-        r[i] = step;
-        step *= std::max<int64_t>(sizes[i], 1);
-    }
-    return r;
-}
-}  // namespace facade
-
 inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
     if (sizes.size() != strides.size()) {
         c10::facade::fail(c10::facade::text("from_blob: ", sizes.size(), " sizes and ", strides.size(),
@@ -37,7 +25,7 @@ inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, cons
     return facade::with_grad(options, Tensor::adopt(h));
 }
 inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {}) {
-    return from_blob(data, sizes, facade::contiguous_strides(sizes), options);
+    return from_blob(data, sizes, c10::contiguous_strides(sizes), options);
 }
 // With a deleter: torch 2.11 has the function for it, and an older one is refused when it is called.
 template <class D, class = std::enable_if_t<std::is_invocable_v<D&, void*>>>
@@ -71,7 +59,7 @@ Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, D deleter, 
 }
 template <class D, class = std::enable_if_t<std::is_invocable_v<D&, void*>>>
 Tensor from_blob(void* data, IntArrayRef sizes, D deleter, const TensorOptions& options = {}) {
-    return from_blob(data, sizes, facade::contiguous_strides(sizes), std::move(deleter), options);
+    return from_blob(data, sizes, c10::contiguous_strides(sizes), std::move(deleter), options);
 }
 
 namespace facade {

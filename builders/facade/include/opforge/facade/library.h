@@ -474,17 +474,7 @@ private:
 struct LibraryInit {
     LibraryInit(Library::Kind kind, void (*fill)(Library&), const char* ns, const char* key, const char* file,
                 uint32_t line) {
-        // An exception would end the process: the dynamic loader has no place for one. Python finds the error
-        // that is set here when the loader returns to it.
-        try {
-            fill(*new Library(kind, ns, key, file, line));
-        } catch (const std::exception& e) {
-            if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
-                throw;
-            }
-            ::opforge_facade_python::Gil gil;
-            opforge_PyErr_SetString(opforge_PyExc_ImportError, e.what());
-        }
+        ::opforge_facade_python::register_while_loading([&] { fill(*new Library(kind, ns, key, file, line)); });
     }
 };
 #endif
@@ -512,18 +502,19 @@ private:
     template <class F>
     static void add(const std::string& text, F&& f) {
         const size_t colons = text.find("::");
-        if (colons == std::string::npos) {
-            c10::facade::fail(c10::facade::text("the op '", text, "' has no namespace: it is written ns::name"));
-        }
-        const std::string rest = text.substr(colons + 2);
+        const std::string ns = text.substr(0, colons);
+        auto define = [text, colons, f = std::decay_t<F>(std::forward<F>(f))](Library& m) {
+            if (colons == std::string::npos) {
+                c10::facade::fail(c10::facade::text("the op '", text, "' has no namespace: it is written ns::name"));
+            }
+            m.def(text.substr(colons + 2), f);
+        };
 #ifdef OPFORGE_LOADS_FACADE_BLOCKS
-        const auto* ns = new std::string(text, 0, colons);  // as long as the process
-        new facade::LibraryInit(
-            Library::FRAGMENT, [rest, f = std::decay_t<F>(std::forward<F>(f))](Library& m) { m.def(rest, f); },
-            ns->c_str(), nullptr, __FILE__, __LINE__);
+        const auto* kept = new std::string(ns);  // as long as the process
+        new facade::LibraryInit(Library::FRAGMENT, define, kept->c_str(), nullptr, __FILE__, __LINE__);
 #else
-        auto* library = new Library(Library::FRAGMENT, text.substr(0, colons), nullptr, __FILE__, __LINE__);
-        library->def(rest, std::decay_t<F>(std::forward<F>(f)));
+        ::opforge_facade_python::register_while_loading(
+            [&] { define(*new Library(Library::FRAGMENT, ns, nullptr, __FILE__, __LINE__)); });
 #endif
     }
 };

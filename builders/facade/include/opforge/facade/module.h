@@ -312,6 +312,18 @@ struct MethodDef {  // PyMethodDef of the stable ABI
     int flags;
     const char* doc;
 };
+OPFORGE_COLD inline Ref method_of(MethodDef& definition) {
+    return method_of(checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr)));
+}
+// Makes a subclass of one of Python's own types, with one method.
+OPFORGE_COLD inline Ref made_type(const char* name, const char* base, MethodDef& method) {
+    Ref builtins = imported("builtins");
+    Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
+    checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
+    checked(opforge_PyDict_SetItemString(members.get(), method.name, method_of(method).get()));
+    return called(attribute(builtins.get(), "type").get(), checked(opforge_PyUnicode_InternFromString(name)), bases,
+                  members);
+}
 struct Function {
     std::string name, doc;
     PyObject* object = nullptr;  // what its scope has of it
@@ -589,9 +601,7 @@ OPFORGE_COLD inline Ref function_record(Function* f, const Ref& module) {
     static PyObject* type = nullptr;
     if (!type) {
         static MethodDef reduce{"__reduce_ex__", reduce_record, 0x82, nullptr};
-        Ref function = checked(opforge_PyCMethod_New(&reduce, nullptr, nullptr, nullptr));
-        Ref method = method_of(function);
-        type = made_type("function_record", "int", "__reduce_ex__", method).release();
+        type = made_type("function_record", "int", reduce).release();
     }
     Ref record = called(type, checked(opforge_PyLong_FromVoidPtr(f)));
     checked(opforge_PyObject_SetAttrString(record.get(), "module", module.get()));
@@ -730,6 +740,12 @@ struct ModuleDef {
 };
 OPFORGE_COLD inline PyObject* make_module(const char* name, bool by_definition, void (*fill)(module_&)) {
     try {
+        auto& loading = ::opforge_facade_python::loading();
+        if (loading.error) {
+            raise(opforge_PyExc_ImportError, loading.error->c_str());
+            return nullptr;
+        }
+        loading.has_reached_module = true;
         c10::facade::check_numbers_once();
         Ref made;
         if (by_definition) {

@@ -167,16 +167,7 @@ inline bool gives_contiguous(const Tensor& a, const Tensor& b) {
     if (a.sizes() == b.sizes()) {
         return a.is_contiguous() && b.is_contiguous();
     }
-    auto is_exact = [](const Tensor& t) {
-        int64_t expected = 1;
-        for (int64_t i = t.dim() - 1; i >= 0; --i) {
-            if (t.stride(i) != expected) {
-                return false;
-            }
-            expected *= std::max<int64_t>(t.size(i), 1);
-        }
-        return true;
-    };
+    auto is_exact = [](const Tensor& t) { return t.strides() == c10::contiguous_strides(t.sizes()); };
     return is_exact(a) && is_exact(b);
 }
 // Returns a + alpha * b. Real and complex numbers: torch's one C function of this family, which computes

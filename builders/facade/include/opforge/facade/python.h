@@ -261,16 +261,6 @@ Ref called(PyObject* f, const A&... arguments) {
     return checked(opforge_PyObject_CallFunctionObjArgs(f, arguments.get()..., static_cast<PyObject*>(nullptr)));
 }
 
-// Makes a subclass of one of Python's own types, with one method.
-OPFORGE_COLD inline Ref made_type(const char* name, const char* base, const char* method_name, const Ref& method) {
-    Ref builtins = imported("builtins");
-    Ref bases = checked(opforge_PyTuple_New(1)), members = checked(opforge_PyDict_New());
-    checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(builtins.get(), base).release()));
-    checked(opforge_PyDict_SetItemString(members.get(), method_name, method.get()));
-    return called(attribute(builtins.get(), "type").get(), checked(opforge_PyUnicode_InternFromString(name)), bases,
-                  members);
-}
-
 class Gil {
 public:
     Gil() : state_(opforge_PyGILState_Ensure()) {}
@@ -281,6 +271,37 @@ public:
 private:
     int state_;
 };
+
+// How far this library is loaded.
+struct Loading {
+    std::optional<std::string> error;  // of the first registration that failed: those after it are left out
+    bool has_reached_module = false;
+};
+inline Loading& loading() {
+    static Loading state;
+    return state;
+}
+// Runs a registration. In a static constructor an exception would end the process: the dynamic loader has no place for
+// one. Python finds the error that is set here when the loader returns to it, and each import of the module finds its
+// text.
+template <class F>
+OPFORGE_COLD void register_while_loading(F registration) {
+    if (loading().error) {
+        return;
+    }
+    if (loading().has_reached_module || !opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+        return registration();
+    }
+    try {
+        return registration();
+    } catch (const std::exception& e) {
+        loading().error = e.what();
+    } catch (...) {
+        loading().error = "a registration threw an exception that is not a std::exception";
+    }
+    Gil gil;
+    opforge_PyErr_SetString(opforge_PyExc_ImportError, loading().error->c_str());
+}
 
 inline bool is(PyObject* o, struct _typeobject* type) {
     Ref t = Ref::steal(opforge_PyObject_Type(o));

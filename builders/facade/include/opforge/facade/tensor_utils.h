@@ -48,15 +48,6 @@ inline int64_t maybe_wrap_dim(int64_t dim, int64_t count, bool wrap_scalar = tru
 inline int64_t multiply_integers(IntArrayRef list) {
     return std::accumulate(list.begin(), list.end(), int64_t{1}, std::multiplies<int64_t>());
 }
-inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
-    std::vector<int64_t> r(sizes.size());
-    int64_t step = 1;
-    for (size_t i = sizes.size(); i-- > 0;) {
-        r[i] = step;
-        step *= std::max<int64_t>(sizes[i], 1);
-    }
-    return r;
-}
 // Host code has no device to set: a CPU's guard does nothing.
 class OptionalDeviceGuard {
 public:

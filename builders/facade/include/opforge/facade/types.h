@@ -87,6 +87,15 @@ bool operator==(ArrayRef<T> a, const std::vector<T>& b) {
     return a.equals(ArrayRef<T>(b));
 }
 using IntArrayRef = ArrayRef<int64_t>;
+inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
+    std::vector<int64_t> strides(sizes.size());
+    int64_t step = 1;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        strides[i] = step;
+        step *= std::max<int64_t>(sizes[i], 1);
+    }
+    return strides;
+}
 
 // An optional list. A single number is a list of one, as for ArrayRef.
 template <class T>
