@@ -290,7 +290,7 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
         if found.obstacles or not found.not_judged:
             click.echo(report(found.obstacles))
         if found.of_cuda and not cpu:
-            click.echo(f"{counted(found.of_cuda, 'line is', 'lines are')} CUDA's: --cpu leaves them out")
+            click.echo(f"{counted(found.of_cuda, 'line is', 'lines are')} for CUDA: --cpu leaves out such lines")
         if found.to_write and not found.obstacles and not found.not_judged:
             click.echo(
                 f"{counted(len(found.sources.units), 'source', 'sources')}. To build them so:\n  {found.to_write}"

@@ -75,7 +75,7 @@ def test_a_project_is_read_without_being_executed_and_cudas_lines_can_be_left_ou
     assert "op.cu:1: op.cu: not yet: the facade's headers for CUDA compile, and no builder uses them yet" in " ".join(
         done.output.split()
     )
-    assert "1 line is CUDA's: --cpu leaves them out" in done.output and "copy.cpp" not in done.output
+    assert "1 line is for CUDA: --cpu leaves out such lines" in done.output and "copy.cpp" not in done.output
     done = why("--cpu", project)
     assert done.exit_code == 0
     assert f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {project}\n" in done.output
