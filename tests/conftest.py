@@ -21,6 +21,13 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# What inductor would otherwise do in each new folder: start workers, precompile its headers, try the compiler. That is
+# most of the time of a test that compiles one graph. Read when inductor is imported, which some test files do; a
+# process that read other values has other keys of graphs.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
+os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
+
 SETTINGS = (
     "DS_ACCELERATOR",
     "MAX_JOBS",
@@ -44,13 +51,6 @@ SETTINGS = (
 )
 LAYERS = "OPFORGE_CACHE_LAYERS"
 _numbers = itertools.count()
-INDUCTOR = {
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
-    "TORCHINDUCTOR_VEC_ISA_OK": "1",
-}
-"""What inductor would otherwise do in each new folder: start workers, precompile its headers, try the compiler. That is
-most of the time of a test that compiles one graph."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -118,8 +118,6 @@ def nothing_of_the_machines(shared_store):
             if name != LAYERS:
                 patch.delenv(name, raising=False)
         patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
-        for name, value in INDUCTOR.items():
-            patch.setenv(name, value)
         # What other tools have cached stays where it is; XDG_CACHE_HOME is for what look-ups remember.
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         for name, folder in (("ZIG_GLOBAL_CACHE_DIR", "zig"), ("PIP_CACHE_DIR", "pip")):
