@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from opforge.cache.keys import strict
 from opforge.errors import BenchFileError
 from opforge.errors.base import damage
 from opforge.foundation import formats
@@ -219,8 +219,8 @@ def read(path: str) -> Run:
     """
     advice = "Write it again with `opforge bench --json FILE`"
     try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
+        with open(path, "rb") as file:
+            record = strict(file.read())
     except OSError as error:
         raise BenchFileError(path, f"it cannot be read: {error.strerror}", "Correct the path") from error
     except (ValueError, RecursionError) as error:
