@@ -314,7 +314,7 @@ def _level_problem(path: str, target: Target, machine: str) -> str:
 
 
 def _rank(target: Target) -> tuple[bool, str, tuple[str, ...]]:
-    """Returns what sorts the CPU's levels first, from the lowest."""
+    """Returns the sort key of a target: the CPU's levels come first, from the lowest."""
     return target.device != "cpu", target.device, target.arch
 
 

@@ -74,7 +74,7 @@ def default_label(target: Target, driver: str = "") -> str:
 
 
 def properties(target: Target, driver: str = "") -> Properties:
-    """Returns what a machine must have for code for a target.
+    """Returns the properties that a machine must have for a target's code.
 
     `driver` is the oldest CUDA that its driver must support. The base level of a processor needs nothing.
     """

@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Whether it is met, in words."""
+        """Whether the goal is met, in words."""
         return {True: "met", False: "missed", None: f"not judged, {self.reason}"}[self.is_met]
 
 
@@ -131,7 +131,7 @@ class Result:
         return Median(baseline / speed.value, baseline / speed.high, baseline / speed.low)
 
     def rate(self, contender: str) -> Median:
-        """Returns what a contender does in a second, in the result's unit; for the unit us, the microseconds."""
+        """Returns a contender's work in a second, in the result's unit; for the unit us, the microseconds of a call."""
         seconds = self.time(contender)
         if self.unit not in UNITS:
             return Median(*(value * 1e6 for value in seconds))

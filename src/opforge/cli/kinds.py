@@ -87,12 +87,12 @@ def of(name: str) -> Kind:
 
 
 def named_in(named: Mapping[str, Sequence[str]]) -> list[Kind]:
-    """Returns those of the other kinds of which something is named."""
+    """Returns the other kinds that have a name in `named`."""
     return [of(name) for name in OTHERS if named[name]]
 
 
 def stored(kind: Kind, names: Sequence[str] | None = None) -> list[StoredArtifact]:
-    """Returns what of a kind is in the cache, or what has these names, as `ls` prints them; "*" is all.
+    """Returns the artifacts of a kind in the cache, or those with these names, as `ls` prints them; "*" is all.
 
     A name may be a glob, and may have the label: NAME@LABEL. Raises click.UsageError for one that stands for nothing.
     """
@@ -136,12 +136,12 @@ def counted(kind: Kind, number: int) -> str:
 
 
 def plural(noun: str) -> str:
-    """Returns what several are called: "pages of a JIT"."""
+    """Returns the plural of a noun: "pages of a JIT"."""
     return re.sub(r"(?= of | to |$)", "s", noun, count=1) if not noun.endswith("entry") else noun[:-1] + "ies"
 
 
 def to_json(one: StoredArtifact) -> dict[str, Any]:
-    """Returns what --json prints of one. The facts are those that a statement says."""
+    """Returns the object that --json prints for an artifact. Its facts are those of a statement."""
     fields: Mapping[str, Any] = one._asdict()
     names = ("path", "problem", "name", "label", "target", "topic", "size")
     return {**{name: fields[name] for name in names}, "fetched": one.is_fetched, **one.facts}
