@@ -194,7 +194,7 @@ def test_a_library_of_a_folder_of_the_users_is_built_and_not_kept(tmp_path, own_
 
     (tmp_path / "one.cc").write_text("#include <tvm/ffi/function.h>\n")
     os.makedirs(tmp_path / "libraries")
-    with opforge.warmed("label", jits=["tvm-ffi"]) as scope:
+    with opforge.warm("label", jits=["tvm-ffi"]) as scope:
         extension.build(name="one", cpp_files=[str(tmp_path / "one.cc")], extra_ldflags=[f"-L{tmp_path}/libraries"])
     assert not scope.compiled["tvm-ffi"]
     assert f"{tmp_path}/libraries may change, and its content is not known" in caplog.text

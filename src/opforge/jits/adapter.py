@@ -60,7 +60,7 @@ class Adapter(ABC):
     """`gpu` for code that no host runs, `host` for code of the host, `pickle`: the most that its pages may hold."""
     carries: ClassVar[str]
     """A pattern of the paths that an entry may have. Any other is never laid out."""
-    scope: ClassVar[str] = "opforge.warmed"
+    scope: ClassVar[str] = "opforge.warm"
     """The scope that keeps its entries, for texts."""
     format: ClassVar[int] = 1
     """Of its keys and files. With another number nothing that is stored is found."""

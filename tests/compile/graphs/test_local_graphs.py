@@ -421,16 +421,16 @@ def test_a_store_that_cannot_be_written_is_said_once(machines, monkeypatch, warn
 
 
 class TestWarmed:
-    """`opforge.warmed` with the adapter `inductor` begins a scope of compiled graphs."""
+    """`opforge.warm` with the adapter `inductor` begins a scope of compiled graphs."""
 
     def test_it_says_once_what_was_compiled_and_counts_what_was_found(self, machines):
         own = machines.enter("first")
-        with opforge.warmed("views", ["inductor"]) as outer, opforge.warmed("views", ["inductor"]) as inner:
+        with opforge.warm("views", ["inductor"]) as outer, opforge.warm("views", ["inductor"]) as inner:
             run(flat)
             assert len(inner.compiled["inductor"]) == 1
         assert outer.compiled == inner.compiled and len(pages(own)) == 1
         machines.enter("second", own)
-        with opforge.warmed("views", ["inductor"]) as again:
+        with opforge.warm("views", ["inductor"]) as again:
             run(flat)
         assert again.compiled == {"inductor": ()} and again.hits["inductor"] > 0
 
@@ -439,7 +439,7 @@ class TestWarmed:
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "file"))
         before = os.environ["TORCHINDUCTOR_CACHE_DIR"]
-        with opforge.warmed("views", ["inductor"]):
+        with opforge.warm("views", ["inductor"]):
             pass
         assert not session._sessions and not inductor.observers
         assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before

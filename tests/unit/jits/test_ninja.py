@@ -71,7 +71,7 @@ class Project:
             subprocess.run(["ninja"], cwd=folder, check=True, capture_output=True)
             meanwhile()
 
-        with opforge.warmed("label", jits=["ninja-jit"]) as scope:
+        with opforge.warm("label", jits=["ninja-jit"]) as scope:
             self.jit.run(str(folder), build)
         assert (folder / "lib.so").exists()
         return bool(built), scope.hits["ninja-jit"]
@@ -154,7 +154,7 @@ def test_files_whose_content_is_not_known(project, caplog, flags, problem):
     (folder / "build.ninja").write_text(
         BUILD.format(project=project.folder, flags=flags.format(project.folder), name="x")
     )
-    with caplog.at_level(logging.WARNING, "opforge"), opforge.warmed("label", jits=["ninja-jit"]):
+    with caplog.at_level(logging.WARNING, "opforge"), opforge.warm("label", jits=["ninja-jit"]):
         project.jit.run(str(folder), lambda: None)
         with opforge.no_builds(), pytest.raises(CompileForbiddenError):
             project.jit.run(str(folder), lambda: pytest.fail("it was built"))

@@ -135,7 +135,7 @@ class TestEntries:
             entries.made_once("key", "the kernel copy", dict)
         assert str(failed.value) == (
             "the kernel copy: nothing that was warmed as 'solver' fits, and opforge.no_builds() forbids compiling."
-            "\nCompile it before, for these shapes, inside opforge.warmed('solver')."
+            "\nCompile it before, for these shapes, inside opforge.warm('solver')."
         )
 
 

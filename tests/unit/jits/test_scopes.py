@@ -68,7 +68,7 @@ def run(code, site, **env):
 
 USE = """
 import opforge
-with opforge.warmed("label", jits=["toy"]) as scope:
+with opforge.warm("label", jits=["toy"]) as scope:
     import toy_jit
     print(toy_jit.compiled("a"))
 print(toy_jit.compiled.__name__, scope.hits, scope.compiled)
@@ -89,14 +89,14 @@ def test_a_release_that_the_adapter_does_not_know_is_left_alone(toy):
 @pytest.mark.parametrize(("setting", "is_kept"), [("label", True), ("label:toy", True), ("label:triton", False)])
 def test_a_setting_begins_a_scope_for_a_whole_job(toy, setting, is_kept):
     code = "import opforge\nimport toy_jit\nprint(toy_jit.compiled('a'))"
-    assert run(code, toy, OPFORGE_WARMED=setting)[0] == ["compiling a", "b'a'"]
-    again = run(code, toy, OPFORGE_WARMED=setting)[0]
+    assert run(code, toy, OPFORGE_WARM=setting)[0] == ["compiling a", "b'a'"]
+    again = run(code, toy, OPFORGE_WARM=setting)[0]
     assert again == (["b'a'"] if is_kept else ["compiling a", "b'a'"])
 
 
 def test_a_setting_that_cannot_be_one_is_a_warning(toy):
-    out, err = run("import opforge; print(1)", toy, OPFORGE_WARMED="a/b")
-    assert out == ["1"] and "OPFORGE_WARMED: name='a/b' cannot be used" in err
+    out, err = run("import opforge; print(1)", toy, OPFORGE_WARM="a/b")
+    assert out == ["1"] and "OPFORGE_WARM: name='a/b' cannot be used" in err
 
 
 def test_without_the_setting_the_import_brings_nothing(own_store):
@@ -114,7 +114,7 @@ def test_without_the_setting_the_import_brings_nothing(own_store):
 )
 def test_a_name_that_there_cannot_be(name, jits, text, own_store):
     with pytest.raises(SettingError, match=text) as failed:
-        opforge.warmed(name, jits=jits)
+        opforge.warm(name, jits=jits)
     assert "warq" in str(failed.value) or "a/b" in str(failed.value)
 
 
@@ -137,7 +137,7 @@ def test_an_adapter_that_cannot_be_installed_costs_a_warning(own_store, monkeypa
     monkeypatch.setattr(adapter, "every", lambda: {"toy": f"{__name__}:_TOY"})
     monkeypatch.setattr(adapter, "at", lambda path: toy_adapter)
     toy_adapter = _Toy()
-    with caplog.at_level(logging.WARNING, "opforge"), opforge.warmed("label", jits=["toy"]):
+    with caplog.at_level(logging.WARNING, "opforge"), opforge.warm("label", jits=["toy"]):
         assert not toy_adapter.active
     assert "its compiled code is neither found nor kept: toy_jit has no compiled" in caplog.text
 
@@ -166,7 +166,7 @@ class TestExplain:
         assert json.loads(self.explained("jit:toy/label", "--json", code=0))[0]["differs"] == []
 
     def test_nothing_is_stored(self, own_store):
-        assert "nothing is stored. opforge.warmed('label') keeps" in self.explained("jit:toy/label", code=1)
+        assert "nothing is stored. opforge.warm('label') keeps" in self.explained("jit:toy/label", code=1)
 
     def test_a_name_of_no_adapter(self, own_store):
         assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)

@@ -234,13 +234,13 @@ lock_timeout = Setting(
 compiled_wait = Setting(
     "compiled_wait",
     kinds.SECONDS,
-    "seconds that a scope of `opforge.compiled` waits for another process or machine, and a JIT in `opforge.warmed` for"
+    "seconds that a scope of `opforge.compiled` waits for another process or machine, and a JIT in `opforge.warm` for"
     " another process; see"
     " [compiled.md](compiled.md#many-ranks)",
     default="60",
 )
-warmed = Setting(
-    "warmed",
+warm = Setting(
+    "warm",
     kinds.NAME,
     "keep what JITs compile, in all processes of a job that import opforge, under this label: `solver`, or"
     " `solver:triton,triton-host` for some adapters; see [jits.md](jits.md#a-whole-job)",
