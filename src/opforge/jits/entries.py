@@ -60,16 +60,16 @@ class Entries:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def get(self, key: str, counts: bool = True) -> Files | None:
-        """Returns the files of an entry, each compared with its digest; None if there is none.
-
-        `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
-        """
-        found = self.find(key, counts)
+    def get(self, key: str) -> Files | None:
+        """Returns the files of an entry, each compared with its digest; None if there is none."""
+        found = self.find(key)
         return None if found is None else found[1]
 
     def find(self, key: str, counts: bool = True) -> tuple[Page, Files] | None:
-        """Returns what `get` returns, with the page that has it."""
+        """Returns what `get` returns, with the page that has it.
+
+        `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
+        """
         with self._lock:
             for _again in range(2):
                 found = self._find(key)
