@@ -140,7 +140,7 @@ class Adapter(ABC):
 
 def every() -> dict[str, str]:
     """Returns where each adapter is, by name: opforge's own, and those of other packages."""
-    return {**{point.name: point.value for point in entry_points(GROUP)}, **BUILT_IN}
+    return {**BUILT_IN, **{one.name: one.value for one in entry_points(GROUP) if one.name not in BUILT_IN}}
 
 
 @cache

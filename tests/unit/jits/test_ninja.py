@@ -178,7 +178,9 @@ class TestCompilers:
         compiler.write_text('#!/bin/sh\ntest "$1" = --version || exec gcc "$@"\nexit 1\n')
         with caplog.at_level(logging.WARNING, "opforge"):
             assert project.run() == BUILT
-        assert f"is not kept: The compiler {compiler} cannot be used: `{compiler} --version` ended with 1" in caplog.text
+        assert (
+            f"is not kept: The compiler {compiler} cannot be used: `{compiler} --version` ended with 1" in caplog.text
+        )
 
 
 def test_what_asks_whether_there_is_a_header_is_not_kept(project, caplog):

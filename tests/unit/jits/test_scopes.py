@@ -168,6 +168,9 @@ class TestExplain:
     def test_nothing_is_stored(self, own_store):
         assert "nothing is stored. opforge.warm('label') keeps" in self.explained("jit:toy/label", code=1)
 
+    def test_compiled_graphs_are_named_by_the_kind_that_has_them(self, own_store):
+        assert "a kind that is gone. Expected jit:inductor/pair." in self.explained("compiled:pair", code=2)
+
     def test_a_name_of_no_adapter(self, own_store):
         assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
 
