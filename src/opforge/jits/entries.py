@@ -21,7 +21,7 @@ from opforge.foundation.fork_lock import ForkLock
 from opforge.torch_internals import inductor
 
 from . import page, private_folder, store
-from .page import Files, Page, PageError, Topic
+from .page import Files, Page, Topic
 
 if TYPE_CHECKING:
     from .remote import Remotes
@@ -305,5 +305,5 @@ class Entries:
                 made = store.united(among, self.topic, own if len(own) > store.MAX_OWN else mine)
             if settings.remotes():
                 self.remotes().publish(made)
-        except (CacheDirError, LockTimeoutError, OSError, PageError) as error:
+        except (CacheDirError, LockTimeoutError, OSError, ValueError) as error:
             log.warning("%s: compiled code is not united: %s", self.topic.name, error)

@@ -298,7 +298,7 @@ def _cuda(rules: str) -> tuple[str, str, Sequence[str], str]:
                 continue
             if found:
                 return nvcc, home, [folder, *targets], f"{name} {'.'.join(found)}"
-    raise ValueError(f"the release of CUDA is not known: {home}/include has no cuda.h")
+    raise ValueError(f"the release of CUDA is not known: {home}/include has no cuda.h. Set CUDA_HOME to CUDA's folder")
 
 
 def _listed(folder: str) -> set[str]:

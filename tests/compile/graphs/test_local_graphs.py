@@ -234,6 +234,25 @@ class TestWaiting:
         waiter.end()
 
 
+def test_the_artifacts_of_one_page_at_a_time_are_in_memory(machines, where, monkeypatch):
+    machines.enter("second")
+    for number in range(3):
+        put(where, made=number)
+    read, held = session.Session._artifacts, []
+
+    def artifacts(self, one):
+        assert not any(held)
+        held.append(read(self, one))
+        assert held[-1]
+        return held[-1]
+
+    monkeypatch.setattr(session.Session, "_artifacts", artifacts)
+    begun = session.Session(where)
+    begun.begin()
+    assert len(begun.pages) == len(held) == 3 and not any(held)
+    begun.end()
+
+
 class TestRefused:
     """One line, then a compile: what is missing here is only looked for, as the compile is the same everywhere."""
 

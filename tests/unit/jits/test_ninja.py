@@ -246,7 +246,9 @@ class TestKey:
             )
             ordered = self.ordered(project, text)
             assert ordered.problem == (
-                "" if release else f"the release of CUDA is not known: {home}/include has no cuda.h"
+                ""
+                if release
+                else f"the release of CUDA is not known: {home}/include has no cuda.h. Set CUDA_HOME to CUDA's folder"
             )
             keys.add(ordered.key)
         assert len(keys) == 3
