@@ -82,10 +82,7 @@ class Adapter(ABC):
 
     def version(self) -> str:
         """Returns the version of the JIT; empty if it is not installed."""
-        try:
-            return metadata.version(self.package)
-        except metadata.PackageNotFoundError:
-            return ""
+        return version_of(self.package)
 
     def version_problem(self) -> str:
         """Returns why the adapter does nothing; empty if it works."""
@@ -136,6 +133,14 @@ class Adapter(ABC):
         if not self.active and self._undo is not None:
             undo, self._undo = self._undo, None
             undo()
+
+
+def version_of(package: str) -> str:
+    """Returns the version of a distribution; empty if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def every() -> dict[str, str]:

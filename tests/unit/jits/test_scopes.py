@@ -13,10 +13,13 @@ from support import child_processes, text_files
 from support.jits import pages
 
 import opforge
+from opforge.cache import current
 from opforge.cli import group
 from opforge.errors import SettingError
-from opforge.jits import adapter
+from opforge.jits import adapter, store
 from opforge.jits.adapter import Adapter
+from opforge.jits.explain import explain
+from opforge.jits.page import Topic
 
 MODULE = "toy_jit"
 TOY = """\
@@ -173,6 +176,30 @@ class TestExplain:
 
     def test_a_name_of_no_adapter(self, own_store):
         assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
+
+
+@pytest.mark.parametrize("name", adapter.BUILT_IN)
+def test_each_part_of_an_adapters_fingerprint_is_explained(own_store, name):
+    one = adapter.at(adapter.BUILT_IN[name])
+    here, idle = one.fingerprint(), one.version_problem()
+    assert len(here) > 3 and bool(idle) == (not one.version())
+    for part in here:
+        where = Topic(name, "label", {**here, part: "another"})
+        store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
+    differs = [explained.differs for explained in explain(current.current_store().layout, f"{name}/label")]
+    changed = {f"{part}: another, and here {value or 'nothing'}" for part, value in here.items()}
+    assert {*differs} == {((idle, text) if idle else (text,)) for text in changed}
+
+
+def test_an_adapter_that_does_nothing_says_so_first(own_store, monkeypatch):
+    """Also where all else is the same: a page that another adapter's release has made."""
+    one = adapter.at(adapter.BUILT_IN["tvm-ffi"])
+    monkeypatch.setattr(one, "version", lambda: "7.0")
+    where = Topic("tvm-ffi", "label", one.fingerprint())
+    store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
+    outcome = CliRunner().invoke(group, ["cache", "explain", "jit:tvm-ffi/label"])
+    assert outcome.exit_code == 1 and outcome.output.startswith("differs: ")
+    assert "apache-tvm-ffi 7.0: its compiled code is neither found nor kept: opforge's adapter was" in outcome.output
 
 
 def test_compiled_graphs_that_are_not_stored_are_kept_by_their_own_scope(own_store):
