@@ -39,7 +39,7 @@ test-all: $(call EXTRA,test-all bench) $(PEERS)
 	$(PYTEST) $(if $(TIER),--tier $(TIER)) tests
 
 # Full products, each level, thousands of kills: a few hours.
-test-long: $(call EXTRA,test-all bench) $(PEERS)
+test-long: $(call EXTRA,test-all bench jits) $(PEERS)
 	$(PYTEST) --tier long tests
 	$(TORTURE)
 

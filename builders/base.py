@@ -281,7 +281,7 @@ class OpBuilder:
     def _request(
         self, target: Target | str | None, debug: bool = False, sanitize: str = "", portable: bool = False
     ) -> None:
-        """Sets what the builder is for; also from outside, if the constructor of a subclass does not take it."""
+        """Sets the builder's target and modes; also from outside, if a subclass's constructor does not take them."""
         if isinstance(target, str) and target != lookup.HOST:
             from opforge.accelerator.target import Target
 

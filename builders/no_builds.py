@@ -20,7 +20,8 @@ class no_builds:
 
     Graphs of torch.compile and kernels of Triton are covered too: CompileForbiddenError where inductor would lower a
     graph after a miss, Triton a kernel, or a C++ compiler would start for them. torch wraps this error in one of
-    its own, whose text includes it. Tracing that ends in a hit is allowed.
+    its own, whose text includes it. Tracing that ends in a hit is allowed. Other JITs are covered inside
+    `opforge.warm`, while their adapter is active.
     """
 
     def __enter__(self) -> None:

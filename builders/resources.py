@@ -173,7 +173,7 @@ def small_stack() -> str:
 
 
 def _endings(output: str) -> Iterator[re.Match[str]]:
-    """Yields what each pattern finds about a program that a signal has ended."""
+    """Yields the match of each pattern for a program that a signal has ended."""
     for pattern in ENDED_BY_SIGNAL:
         match = re.search(pattern, output, re.MULTILINE)
         if match:

@@ -41,7 +41,7 @@ def handles(path: str) -> tuple[int, ...]:
 
 
 def empty(path: str) -> None:
-    """Removes what is in a folder that is held. Nothing is done by a name that may be another folder's."""
+    """Removes the content of a folder that is held. Does nothing if its path may be another folder's by now."""
     if not file_owners.is_held(path):
         return
     for name in os.listdir(path):

@@ -251,7 +251,7 @@ def _shown(value: Any) -> str:
 
 
 def expected(schema: Schema) -> str:
-    """Returns what a schema declares, in words: for messages, and for the tables of formats.md."""
+    """Returns a schema in words: for messages, and for the tables of formats.md."""
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:

@@ -140,7 +140,7 @@ def move(source: str, target: str) -> None:
 
 
 def set_aside(layout: Layout, path: str, problem: str) -> bool:
-    """Moves what is damaged, a file or a folder of any area, to the quarantine folder; returns whether it is gone."""
+    """Moves a damaged file or folder of any area to the quarantine folder. Returns whether it has left its place."""
     emit("quarantine", path=path, reasons=[problem])
     target = layout.path("quarantine", f"{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -39,7 +39,7 @@ def copy(
     report: Report = ignore,
     chosen: Collection[str] | None = None,
 ) -> Iterator[Copied]:
-    """Copies what a cache holds, of every kind, and yields what became of each; with `chosen`, what has these paths.
+    """Copies the artifacts of every kind in a cache, or those with the paths `chosen`. Yields the outcome of each.
 
     Raises StoreError, PublishError, TrustFileError, ExtraNotInstalledError.
     """
@@ -71,7 +71,7 @@ def copy(
 
 
 def _pushed(store: ObjectStore, target: Remote, kind: Kind, one: StoredArtifact, signer: Signer | None) -> Copied:
-    """Publishes what was made here. What fails is one problem, and stops nothing else."""
+    """Publishes an artifact that was made here. A failure is returned as its problem, and stops nothing else."""
     try:
         done = publish.push(store, target, kind, one, signer)
     except (PublishError, OSError) as error:
@@ -80,7 +80,7 @@ def _pushed(store: ObjectStore, target: Remote, kind: Kind, one: StoredArtifact,
 
 
 def _note(path: str) -> FetchedOffer | None:
-    """Returns what is kept of a statement; None without one."""
+    """Returns the stored offer of a fetched artifact; None if there is none, or it cannot be read."""
     try:
         return fetched_offer.read(path) if path else None
     except (OSError, ValueError):

@@ -41,7 +41,7 @@ class WantedEntry(Wanted):
     kind = OP
 
     def __init__(self, request: Request) -> None:
-        """Takes what a look-up has not found."""
+        """Keeps the request of a look-up that has found nothing."""
         super().__init__(request.op, request.description, request.store.layout)
         self.request = request
         self._observed = Observation(request.root_paths, request.store.disk)
@@ -111,7 +111,7 @@ class RemoteEntries:
         return is_new, (*rejected, *others)
 
     def offered(self, request: Request) -> Sought[str]:
-        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
+        """Returns a line for the entry that would be fetched; empty if there is none. Asks again after a miss."""
         return self._remotes.offered(WantedEntry(request))
 
     def claim(self, request: Request, identity: Sequence[object]) -> bool:

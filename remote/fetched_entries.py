@@ -29,7 +29,7 @@ def names(layout: Layout, description: str) -> list[str]:
 
 
 def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
-    """Verifies what was fetched for a request with the trust file as it is now; returns whether any may be used again.
+    """Verifies the entries that were fetched for a request by the present trust file. Returns whether one may be used.
 
     The rule is that of `reverification`. What is not accepted now is not found, and returned with the reason. Raises
     TrustFileError if others could have changed the trust file.
@@ -65,7 +65,7 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
 
 
 def _parse(request: Request, name: str, data: bytes) -> Offer:
-    """Returns what the statement of a fetched entry offers. Raises UnreadableStatement, ValueError for another one."""
+    """Returns the offer in the statement of a fetched entry. Raises UnreadableStatement, ValueError for another's."""
     offer = OP.parse(data, request.description)
     if (offer.label, offer.name) != (name, request.op):
         raise ValueError("its statement is of another entry")

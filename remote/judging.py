@@ -64,7 +64,7 @@ def judge(
     lists: Lists,
     is_required: bool = False,
 ) -> tuple[Offer, str]:
-    """Returns what a statement offers, and the name of a key that signed it, may sign it, and stands by it.
+    """Returns the offer of a statement, and the name of a key that signed it, may sign it, and has not withdrawn it.
 
     Nothing of it is parsed before a signature is verified. Without `trusted`, as for a remote with unsigned=1, no key
     is asked for, and the name is empty. `is_required` says whether a recent list of withdrawals is. Raises
@@ -134,7 +134,7 @@ class Lists:
         raise SignatureError(what, text, DAMAGED if refused and not reasons else UNNAMED if digest else HINT)
 
     def released(self, subject: str) -> tuple[dict[str, list[str]], list[str]]:
-        """Returns what the keys that may sign a subject, as package:ORG/NAME, name of it: digests, by label.
+        """Returns the digests of a subject, as package:ORG/NAME, in the lists of the keys that may sign it, by label.
 
         Returns also why lists are not used, which stops no other key. Raises StoreBehindError if no list names the
         subject, and the store has an older list of one of the keys than was seen; StoreError.
@@ -226,7 +226,7 @@ def _lost_since(known: Withdrawals, listed: Withdrawals | None) -> str:
 
 
 def _said(listed: Withdrawals) -> dict[str, Any]:
-    """Returns what is kept of a list, to know whether one of another store says all of it."""
+    """Returns the record of a list, by which a list of another store is judged: it must have all of it."""
     dates = {name: said.date for name, said in listed.withdrawn.items()}
     released = {subject: dict(labels) for subject, labels in listed.released.items()}
     return {"id": listed.id, "withdrawn": dates, "released": released}

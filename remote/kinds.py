@@ -88,10 +88,10 @@ class Kind(ABC):
 
     @abstractmethod
     def offer(self, stated: Statement) -> Offer:
-        """Returns what a statement of this kind offers. Raises ValueError for facts that cannot be used."""
+        """Returns the offer in a statement of this kind. Raises ValueError for facts that cannot be used."""
 
     def parse(self, data: bytes, topic: str = "") -> Offer:
-        """Returns what signed bytes offer, which were verified before.
+        """Returns the offer in signed bytes, which were verified before.
 
         Raises UnreadableStatement, also if they were made for another topic than `topic`, unless that is empty.
         """
@@ -108,7 +108,7 @@ class Kind(ABC):
         return Offer(self.name, name, label, target, facts, tuple(trees), self.title(name, label))
 
     def title(self, name: str, label: str) -> str:
-        """Returns what withdrawals call something of this kind."""
+        """Returns the name of an artifact of this kind in lists of withdrawals."""
         return f"{self.name}:{label}" if self.has_unique_labels else f"{self.name}:{name}@{self.canonical(label)}"
 
     def canonical(self, label: str) -> str:
@@ -116,7 +116,7 @@ class Kind(ABC):
         return label
 
     def withdrawable(self, store: ObjectStore, text: str, released: Mapping[str, Mapping[str, str]]) -> str:
-        """Returns what withdrawals call something whose title was typed, without the kind before it.
+        """Returns the name in lists of withdrawals of an artifact whose title was typed, without the kind before it.
 
         `released` are the digests in the list of the key that withdraws it, by KIND:TOPIC and label.
 
@@ -127,7 +127,7 @@ class Kind(ABC):
         return f"{self.name}:{text}"
 
     def problem(self, statement: Statement, folders: Mapping[str, str]) -> str:
-        """Returns what is wrong with unpacked trees, beyond their digests, or an empty text.
+        """Returns the problem of unpacked trees whose digests are right; empty if there is none.
 
         `folders` are those of the statement's trees, by their digests.
         """
@@ -136,18 +136,18 @@ class Kind(ABC):
     # -- what is stored on this machine --------------------------------------------------------------------------------
 
     def stored(self, layout: Layout) -> Iterable[StoredArtifact]:
-        """Returns what of this kind is in a store. By default nothing: it lies elsewhere."""
+        """Returns the artifacts of this kind in a store. By default none: they lie elsewhere."""
         return ()
 
     def check(self, one: StoredArtifact, owners: Collection[int]) -> str:
-        """Returns what is damaged in something that `stored` has returned without a problem, after a full check.
+        """Returns the damage that a full check finds in an artifact that `stored` has returned without a problem.
 
         `owners` are the users that its files may belong to. Raises OSError, ValueError.
         """
         return ""
 
     def kept(self, layout: Layout) -> Iterable[StoredArtifact]:
-        """Returns what of this kind was fetched into a store, each as `drop` removes it."""
+        """Returns the artifacts of this kind that were fetched into a store, each as `drop` removes it."""
         return (one for one in self.stored(layout) if one.is_fetched and not one.problem)
 
     def drop(self, one: StoredArtifact) -> None:

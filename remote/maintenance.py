@@ -55,7 +55,7 @@ class Item(NamedTuple):
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `--json` prints of it: these names are public."""
+        """Returns the object that `--json` prints: its names are public."""
         return self._asdict()
 
 
@@ -191,7 +191,7 @@ class _Needs(NamedTuple):
 
 
 def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _Needs:
-    """Returns what is needed, but for what old topics hold: see `unused`.
+    """Returns the names of the files that are needed; those of old topics are left out: see `unused`.
 
     Raises StoreError, also for a topic or a statement that cannot be read: it may name any blob.
     """
@@ -242,7 +242,7 @@ def _released(store: ObjectStore) -> Iterator[str]:
 
 
 def unused(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
-    """Yields what is collected: statements and blobs that nothing names, and old claims.
+    """Yields the files that are collected: statements and blobs that nothing names, and old claims.
 
     With `unused_for`, also topics that hold their statements and to which nothing was added for so long. `now` and
     `unused_for` are seconds; `now` is by the store's clock. Statements of kinds that are unknown here are kept, with
@@ -267,7 +267,7 @@ def _own(store: ObjectStore, folder: str, besides: Container[str] = ()) -> Itera
 
 
 def collect(store: ObjectStore, now: float, unused_for: float | None = None) -> Iterator[Unused]:
-    """Removes what `unused` yields, and yields what was removed: nothing that is being published again.
+    """Removes the files that `unused` yields, unless they are being published again. Yields the removed ones.
 
     Raises StoreError.
     """

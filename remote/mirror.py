@@ -52,7 +52,7 @@ def copy(
     kind: str = "",
     is_unsigned: bool = False,
 ) -> Iterator[Copied]:
-    """Copies what the target lacks, blobs first; yields each topic. Lists of withdrawals are copied first.
+    """Copies the files that the target lacks, blobs first. Yields each topic. Lists of withdrawals are copied first.
 
     With `kind`, topics of other kinds are not read. Each statement is verified with the keys that are trusted here,
     unless both stores have the option unsigned=1, and each blob is compared with its statement. What is not accepted,

@@ -33,7 +33,7 @@ class OpKind(Kind):
     titles, title_form = r"[0-9a-f]{32}-[0-9a-f]{8}", "ENTRY"
 
     def offer(self, stated: Statement) -> Offer:
-        """Returns what a statement says of an entry. Raises UnreadableStatement."""
+        """Returns the offer of an entry in a statement. Raises UnreadableStatement."""
         record = statements.facts_of(stated, FACTS)["record"]
         tree = statements.only_tree(stated, "the tree of the op's library")
         if damage := damage_of(record):
@@ -49,7 +49,7 @@ class OpKind(Kind):
         return self.offered(record["op"], entry, record["target"], stated.facts, (tree,))
 
     def kept(self, layout: Layout) -> Iterator[StoredArtifact]:
-        """Yields what is kept of the entries that were fetched: without it none of them is found."""
+        """Yields the stored offers of the entries that were fetched: without its offer an entry is not found."""
         for folder in _names(layout.path(FETCHED)):
             for name in _names(layout.fetched(folder)):
                 path = os.path.join(layout.fetched(folder), name)

@@ -39,7 +39,7 @@ def _name(kind: str, *parts: object) -> str:
 
 
 def _recall(name: str, seconds: float, declared: schema.Schema = ANSWER) -> dict[str, Any] | None:
-    """Returns what was remembered at most so long ago."""
+    """Returns a value that was remembered at most so many seconds ago; None if there is none."""
     found = memory.recall(name)
     if found is None or schema.problem(found[0], declared):
         return None

@@ -36,7 +36,7 @@ REFUSED = "the trust file did not accept it when it was verified last, and is da
 
 
 def note_of(remote: Remote, item: Signed, signer: str, stamp: tuple[int, ...]) -> FetchedOffer:
-    """Returns what is kept of a statement. `stamp` is the trust file's, from before it was read."""
+    """Returns the record of a fetched statement. `stamp` is the trust file's, from before it was read."""
     return FetchedOffer(str(remote), item.data.decode("ascii"), tuple(map(str, item.signatures)), signer, stamp)
 
 
@@ -46,7 +46,7 @@ def item_of(note: FetchedOffer) -> Signed:
 
 
 def trusted(what: str) -> Trust | None:
-    """Returns what the trust file says; None if it is damaged, which is one warning.
+    """Returns the trust file's content; None after a warning if the file is damaged.
 
     Raises TrustFileError if others could have changed it.
     """
@@ -85,7 +85,7 @@ def verify(
 
 
 def _keep(path: str, note: FetchedOffer, new: FetchedOffer) -> None:
-    """Writes what has changed. If it cannot be written, as in a store to read alone, it is verified again each time."""
+    """Writes a changed record. If it cannot be written, as in a read-only store, the next use verifies it again."""
     if new != note:
         try:
             write_file(path, new.to_bytes())

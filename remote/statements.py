@@ -116,7 +116,7 @@ def parse(data: bytes) -> Statement:
 
 @cache
 def _end() -> tuple[Callable[[bytes, int], re.Match[bytes] | None], Callable[[bytes], list[bytes]]]:
-    """Returns what matches the end of a statement, and what finds the blobs' digests in its list of trees."""
+    """Returns the matcher of a statement's end, and the function that finds the blobs' digests in its list of trees."""
     # Not compiled by a fetch, which parses what it uses.
     end = re.compile(_LAST_FIELDS + rb'(?:[^"\\]|\\.)*","trees":\[((?:' + _TREE + rb"(?:," + _TREE + rb")*)?)\]\}")
     return end.fullmatch, re.compile(_SHA256).findall

@@ -95,7 +95,7 @@ class Wanted(ABC):
     """How many are taken of one remote."""
 
     def __init__(self, what: str, topic: str, layout: Layout) -> None:
-        """Takes what messages call it, its topic, and the store that it is for."""
+        """Keeps its name in messages, its topic, and the store that it is fetched into."""
         self.what, self.topic, self.layout = what, topic, layout
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Wanted(ABC):
 
     @abstractmethod
     def place(self, taken: Taken) -> str:
-        """Keeps what was fetched; returns its name. Raises ValueError for what cannot be used, OSError."""
+        """Stores a fetched artifact. Returns its name. Raises ValueError if it cannot be used, OSError."""
 
     def missed(self, remote: Remote) -> str:
         """Returns why a remote is not asked again now for what it had not; empty if it is."""
@@ -156,7 +156,7 @@ class ConfiguredRemotes:
         return is_new, (*rejected, *others)
 
     def take_of(self, remotes: Sequence[Remote], wanted: Wanted) -> Sought[bool]:
-        """Takes what these remotes have, as `take` does."""
+        """Fetches from these remotes, as `take` does."""
         rejected = list[Rejected]()
         for remote in remotes:
             try:
@@ -172,7 +172,7 @@ class ConfiguredRemotes:
         return False, tuple(rejected)
 
     def _take(self, remote: Remote, wanted: Wanted) -> Sought[int]:
-        """Takes what a remote has; returns how much. Raises FAILURES."""
+        """Fetches the artifacts that a remote has. Returns their number. Raises FAILURES."""
         began, problems, count = time.perf_counter(), list[str](), 0
         trust.read()  # before a store is asked: if it cannot be used, nothing of any remote is
         store = open_store(remote.url, settings.offline())
@@ -206,7 +206,7 @@ class ConfiguredRemotes:
                 log.warning("%s: what %s offers cannot be used: %s", wanted.what, remote, counted(problems))
 
     def offered(self, wanted: Wanted) -> Sought[str]:
-        """Returns what would be fetched, as one line; empty if there is nothing. Asks again after a miss."""
+        """Returns a line for the artifact that would be fetched; empty if there is none. Asks again after a miss."""
         remotes, rejected = self.asked(wanted, is_miss=True)
         for remote in remotes:
             try:

@@ -106,7 +106,7 @@ class TarReader:
                 raise ValueError(f"{name!r} is not a regular file")
 
     def content(self) -> Iterator[bytes]:
-        """Yields what is left of the current file, in parts of at most CHUNK bytes."""
+        """Yields the rest of the current file, in parts of at most CHUNK bytes."""
         while self._unread:
             chunk = self._read(min(CHUNK, self._unread))
             self._unread -= len(chunk)

@@ -44,7 +44,7 @@ def bring(path: str, what: WantedResult) -> bool:
 
 
 def verify_again(path: str, what: WantedResult) -> str:
-    """Verifies what was fetched with the trust file as it is now; returns why it is not used now, or "".
+    """Verifies a fetched result by the present trust file. Returns why it is not used now; empty if it is.
 
     The rule is that of `reverification`.
     """

@@ -31,7 +31,7 @@ class TunedKind(Kind):
     merge = ONE_FOR_EACH_MACHINE
 
     def offer(self, stated: Statement) -> Offer:
-        """Returns what a statement says of an op's values. Raises UnreadableStatement."""
+        """Returns the offer of an op's values in a statement. Raises UnreadableStatement."""
         try:
             value = records.checked(stated.facts)
         except FormatError as error:
@@ -80,7 +80,7 @@ TUNED = TunedKind()
 
 
 def label_of(value: Mapping[str, Any]) -> str:
-    """Returns what tells a result from all others: its code, its machine, and the digest of what it says."""
+    """Returns the label of a result, which no other has: the digest of its code, its machine, its own digest."""
     digest = hashlib.sha256(canonical(dict(value))).hexdigest()
     return f"{value['kernel'][:DIGITS]}-{stem_of(value['target'], value['cores'])}-{digest[:DIGITS]}"
 

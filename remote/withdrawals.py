@@ -123,7 +123,7 @@ class Withdrawals(NamedTuple):
         return Seen(self.order, self.digest)
 
     def of(self, name: str) -> Withdrawal:
-        """Returns what was said of a statement."""
+        """Returns the withdrawal of a statement; one that stops nothing if it is not withdrawn."""
         return self.withdrawn.get(name, Withdrawal(NOTHING))
 
     def released_as(self, name: str) -> str:
@@ -304,7 +304,7 @@ def publish(
 
 
 def own(store: ObjectStore, signer: Signer, key: str, restore: bool = False) -> Withdrawals:
-    """Returns what a key's list in a store says, and what is known of it, before something is published.
+    """Returns a key's list in a store, merged with this user's record of it, before an artifact is published.
 
     Raises PublishError for a list that is damaged or, unless `restore`, older than what this user's key has signed;
     StoreError.

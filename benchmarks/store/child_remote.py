@@ -11,9 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from opforge.remote import publish
-from opforge.remote.op_statements import OP
-
 
 def builder() -> Any:
     """Returns the builder of the op in the folder BENCH_OP."""
@@ -38,7 +35,8 @@ def key() -> dict[str, Any]:
 
 def push(url: str) -> dict[str, Any]:
     """Builds the op and publishes it."""
-    from opforge.remote import remotes
+    from opforge.remote import publish, remotes
+    from opforge.remote.op_statements import OP
     from opforge.remote.signatures import keys
     from opforge.remote.stores import open_store
 

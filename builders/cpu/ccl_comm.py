@@ -44,7 +44,7 @@ class CCLCommBuilder(OpBuilder):
     }
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
-        """Returns what of oneCCL is missing."""
+        """Returns the missing parts of oneCCL."""
         return () if _folders() else (f"no oneCCL in {_root()}: {ADVICE}",)
 
     def spec(self) -> OpSpec:

@@ -60,5 +60,5 @@ class ShareMemCommBuilder(OpBuilder):
     }
 
     def gate(self, capabilities: Capabilities) -> Iterable[str]:
-        """Returns that it needs Linux, elsewhere."""
+        """Returns that it needs Linux on any other system."""
         return () if sys.platform == "linux" else ("it needs Linux: memfd_create, futex and /proc",)

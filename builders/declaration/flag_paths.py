@@ -76,7 +76,7 @@ def absolute(flags: Iterable[str], folder: str) -> tuple[str, ...]:
 
 
 def _parsed(flags: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields what each flag begins with and its words, each with the word before it that the same program gets.
+    """Yields the beginning of each flag and its words, each with the word before it that the same program gets.
 
     The words of one program may come in several flags: `-Wl,-T -Wl,a.ld`, `-Xlinker -T -Xlinker a.ld`. So may
     `-Wl,-T a.ld`, because a compiler hands its input files to the linker in order.

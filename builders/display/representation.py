@@ -20,7 +20,7 @@ def python_op_text(op: Any, functions: Mapping[str, Callable[..., Any]], origin:
 
 
 def op_help(op: Any) -> str:
-    """Returns what help() shows of a loaded op: every function with its schema, the library, the target, the key."""
+    """Returns the text of help() for a loaded op: every function with its schema, the library, the target, the key."""
     record = op.__entry__.record
     facts = {
         "library": op.__file__,
@@ -33,7 +33,7 @@ def op_help(op: Any) -> str:
 
 
 def python_op_help(op: Any, functions: Mapping[str, Callable[..., Any]], origin: str) -> str:
-    """Returns what help() shows of an op whose functions are Python's."""
+    """Returns the text of help() for an op whose functions are Python's."""
     return _help(python_signatures(functions), {"library": op.__file__, "origin": origin})
 
 

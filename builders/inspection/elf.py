@@ -20,7 +20,7 @@ MAX_BYTES = (2 << 30) - (4 << 10)
 
 
 def read_library(path: str) -> dict[str, Any]:
-    """Returns what `of_library` does for a file. Raises OSError, FileFormatError if it is no intact library."""
+    """Returns the result of `of_library` for a file. Raises OSError, FileFormatError if it is no intact library."""
     return of_library(open_library(path))
 
 
@@ -42,7 +42,7 @@ def map_library(path: str) -> ElfFile:
 
 
 def of_library(elf: ElfFile) -> dict[str, Any]:
-    """Returns what a library exports and needs, JSON-able. Raises FileFormatError if it is damaged.
+    """Returns the exports and needs of a library, for JSON. Raises FileFormatError if it is damaged.
 
     `machine`; `exports`: names of functions; `needs`: sonames; `floors`: GLIBC, GLIBCXX and CXXABI with the newest
     version that a symbol needs; `shims`: the functions of torch's C interface without which it does not load.
@@ -58,7 +58,7 @@ def of_library(elf: ElfFile) -> dict[str, Any]:
 
 
 def host_code(file: ElfFile) -> dict[str, Any]:
-    """Returns what `read_library` does, and `functions`: name and size of each in bytes, the largest first; JSON-able.
+    """Returns the result of `read_library` with `functions`: name and size of each in bytes, the largest first.
 
     Raises FileFormatError if the file is damaged.
     """

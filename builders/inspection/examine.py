@@ -27,7 +27,7 @@ UNKNOWN_SPILLS = "if no spills are shown, the stack may hold spilled registers o
 
 
 def examine(path: str) -> dict[str, Any]:
-    """Returns what a library, a cubin, an HSACO, a fatbin, a bundle or a PTX file holds, JSON-able.
+    """Returns the content of a library, a cubin, an HSACO, a fatbin, a bundle or a PTX file, for JSON.
 
     `path`; `kind`; `size` in bytes; `images`: each piece of device code with kind (SASS, PTX, HSACO), arch, size,
     compression; `kernels`: see `Kernel`; for host code `machine`, `exports`, `needs`, `floors`, `functions`, `shims`;
@@ -37,7 +37,7 @@ def examine(path: str) -> dict[str, Any]:
 
 
 def examine_content(path: str, content: bytes) -> dict[str, Any]:
-    """Returns what `examine` does for a file that was read. Raises FileFormatError."""
+    """Returns the result of `examine` for a file's content. Raises FileFormatError."""
     kind, file, notes = kind_of(content[:HEAD]), Reader(content, path), list[str]()
     report: dict[str, Any] = {"path": path, "kind": kind, "size": len(content), "notes": notes}
     images: list[Image] = []
@@ -75,7 +75,7 @@ def examine_content(path: str, content: bytes) -> dict[str, Any]:
 
 
 def kind_of(head: bytes) -> str:
-    """Returns what a file is by its first bytes: ELF, fatbin, bundle or PTX; empty if none of these."""
+    """Returns the kind of a file by its first bytes: ELF, fatbin, bundle or PTX; empty if it is none of these."""
     if head.startswith(elf_file.MAGIC):
         return "ELF"
     if head.startswith(fatbin.MAGIC):

@@ -53,7 +53,7 @@ class Need(NamedTuple):
 
 
 def needed_level(path: str, objdump: str) -> Need:
-    """Returns what a library's machine code needs. Raises FileFormatError if objdump cannot read it, OSError."""
+    """Returns the needs of a library's machine code. Raises FileFormatError if objdump cannot read it, OSError."""
     command = [objdump, "--disassemble", "--no-show-raw-insn", "--wide", path]
     with tempfile.TemporaryFile() as printed:
         try:

@@ -36,7 +36,7 @@ FindToolchain = Callable[["OpSpec", "Store"], "Toolchain"]
 
 
 def offered(spec: OpSpec, store: Store, exact: bool = False) -> Sought[str]:
-    """Returns what a remote would give for the spec, as one line; empty if nothing. Fetches no library."""
+    """Returns a line for the entry that a remote has for the spec; empty if there is none. Fetches no library."""
     if settings.prebuilt() == "ignore" or not settings.remotes():
         return "", ()
     from . import remotes  # not on the path of a hit
@@ -65,7 +65,7 @@ class Finder:
         declared: str = "",
         asks: bool = False,
     ) -> None:
-        """Takes what is looked for. The spec follows from the text `declared`, unless that is empty.
+        """Keeps the spec and where to look for it. The spec follows from the text `declared`, unless that is empty.
 
         A layer's entry for a lower CPU level is accepted too, unless `exact`. `asks` says whether the remotes may be
         asked for what is missing.
@@ -86,7 +86,7 @@ class Finder:
         return tuple(dict.fromkeys(self._seen))
 
     def remembered(self) -> Entry | None:
-        """Returns what an earlier look-up led to, if that did not depend on a toolchain's programs."""
+        """Returns the entry of an earlier look-up, if it did not depend on a toolchain's programs."""
         lookup = self.lookup
         is_named = self._remembers and bool(lookup.sources or lookup.spec.uses_host_compiler)
         return memory.remembered_entry(lookup, {}) if is_named else None

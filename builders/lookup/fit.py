@@ -110,7 +110,7 @@ def is_of_another_machine(spec: OpSpec, machine: Machine) -> bool:
 
 
 def _machine_of(spec: OpSpec, record: Mapping[str, Any], machine: Machine) -> Machine:
-    """Returns what is known of a machine that runs the spec's target: the target, and that its torch is for it."""
+    """Returns a machine that runs the spec's target. Of it are known the target, and that its torch is for it."""
     unknown = machine._replace(glibc="", libstdcxx="", devices=(), driver=None)
     if spec.target.device == "cpu":
         return unknown._replace(level=spec.target.arch[0])

@@ -128,7 +128,7 @@ def note_use(store: Store, pointer: str) -> None:
 
 
 def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapshot:
-    """Returns what is remembered besides the entry. It must be taken before the look-up: later changes would be missed.
+    """Returns the part of the memory besides the entry. It is taken before the look-up: later changes would be missed.
 
     `description` is the key of the op's description, or empty if no layer is searched. `absent` are the op's
     `absent_paths` from before the description was made.

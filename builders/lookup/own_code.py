@@ -23,7 +23,7 @@ class Code:
         self._stamps = FlatStamps(paths, Disk().flat_stamps(paths)).pairs()
 
     def stamps(self) -> list[PathStamp]:
-        """Returns what is compared: the list's stamp, if it names each file with the digest that the file has now.
+        """Returns the stamps to compare: the list's alone, if it names each file with the digest that the file has now.
 
         Otherwise the stamps of the files, as in a development install. An installed wheel is as little compared file by
         file as torch's is: an edit in it is noticed if it was made before the look-up, and else at its next upgrade.

@@ -62,7 +62,7 @@ class RemoteSource(Protocol):
         ...
 
     def offered(self, request: Request) -> Sought[str]:
-        """Returns what would be fetched, as one line; empty if there is nothing. Fetches no library."""
+        """Returns a line for the entry that would be fetched; empty if there is none. Fetches no library."""
         ...
 
     def claim(self, request: Request, identity: Sequence[object]) -> bool:

@@ -75,7 +75,7 @@ _refused: set[tuple[str, str]] = set()
 
 
 def reset() -> None:
-    """Forgets what this process has found."""
+    """Forgets the results that this process has found."""
     _resolved.clear()
     _refused.clear()
 
@@ -86,18 +86,18 @@ def cores() -> int:
 
 
 def wanted(op: str, entry: Entry) -> Wanted:
-    """Returns what a result for an entry of the host must be for, on this machine."""
+    """Returns the conditions that a result for an entry of the host must meet on this machine."""
     return Wanted(op, entry.record["description"], entry.record["target"], cores())
 
 
 def wanted_of_device(spec: OpSpec, entry: Entry) -> Wanted:
-    """Returns what a result for an entry of a device must be for: the device that torch uses here."""
+    """Returns the conditions that a result for an entry of a device must meet: the device torch uses here."""
     arch = machine.current_arch(spec.target.device) or (spec.target.arch or ("",))[0]
     return Wanted(spec.name, entry.record["description"], f"{spec.target.device}:{arch}", 0)
 
 
 def apply(spec: OpSpec, entry: Entry) -> None:
-    """Sets what counts for an entry in its loaded library, or its defaults. Warns of a result that is not used."""
+    """Sets the values for an entry in its loaded library, or its defaults. Warns of a result that is not used."""
     outcome = resolve(spec, entry)
     try:
         if entry.key not in library.tuned:
@@ -118,7 +118,7 @@ def warn(op: str, path: str, problem: str) -> None:
 
 
 def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:
-    """Returns what counts for an entry on this machine. `asks` says whether the remotes may be asked for it."""
+    """Returns the values for an entry on this machine. `asks` says whether the remotes may be asked for them."""
     places = searched(spec.package)
     key = (entry.key, *(place[0] for place in places))
     last = _resolved.get(key)
@@ -192,7 +192,7 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> StoredResult |
 
 
 def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
-    """Returns what a remote has. What none has is asked for again after a day."""
+    """Returns the result that a remote has. If none has it, they are asked again after a day."""
     again, trust_file = time.time() + ABSENT_SECONDS, [settings.trust_file()]
     name = memory.name_of(("no tuning result", [*what], settings.remotes()))
     absent = memory.recall(name)

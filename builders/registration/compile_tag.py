@@ -235,7 +235,7 @@ class _Registry:
         return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
 
     def _registered(self, op: Any) -> Iterator[tuple[str, Any]]:
-        """Yields what Python has registered for an op that torch uses when it traces, each with what messages call it.
+        """Yields the registrations of Python for an op that torch uses when it traces, each with its name in messages.
 
         Raises UndescribedError for what cannot be read any more.
         """
@@ -281,7 +281,7 @@ class _Registry:
             yield f"rule for {kind.__qualname__}", rule
 
     def _rewritten(self, op: Any) -> Iterator[tuple[str, Any]]:
-        """Yields what torch's tables of fakes, decompositions and lowerings have for an op that is not torch's own."""
+        """Yields the entries in torch's tables of fakes, decompositions and lowerings for an op of another library."""
         decompositions = getattr(sys.modules.get("torch._decomp"), "global_decomposition_table", {})
         tables = [(f"decomposition ({name})", table) for name, table in decompositions.items()]
         for what, module, name in TABLES:

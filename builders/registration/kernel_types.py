@@ -88,7 +88,7 @@ def _schema(torch: Any, own: Mapping[str, str], name: str) -> Any:
 
 
 def _differences(schema: Any, text: str, types: str) -> list[str]:
-    """Returns what a kernel of these types must change."""
+    """Returns the changes that a kernel of these types needs."""
     listed = types.split("|")[:-1]
     separator = listed.index("=")
     arguments, returned = listed[:separator], listed[separator + 1 :]
@@ -113,7 +113,7 @@ def _differences(schema: Any, text: str, types: str) -> list[str]:
 
 
 def _difference(where: str, cpp: str, kind: str) -> Iterator[str]:
-    """Yields what is wrong with a type of the function, `cpp`, for a type of the schema."""
+    """Yields the problem of a type of the function, `cpp`, for a type of the schema."""
     if _fits(cpp, kind):
         return
     base = kind.rstrip("[]?")

@@ -67,7 +67,7 @@ def stated(codes: Iterable[types.CodeType], classes: Iterable[type]) -> list[Fac
 
 
 def problem(facts: Iterable[Sequence[str]]) -> str:
-    """Returns what is another than when it was stated; empty if nothing is. Raises UndescribedError."""
+    """Returns the first fact that has changed since it was stated; empty if none has. Raises UndescribedError."""
     for kind, module, place, digest in facts:
         if _fact(kind, module, place).digest != digest:
             return TEXTS[kind].format(module=module, place=place)
@@ -103,7 +103,7 @@ def _code_digest(code: types.CodeType) -> str:
 
 
 def _at(module: str, place: str) -> Any:
-    """Returns what is at a place of a module; None if nothing is. No code of the program runs."""
+    """Returns the object at a place of a module; None if there is none. No code of the program runs."""
     found: Any = sys.modules.get(module)
     for name in place.split("."):
         found = vars(found).get(name) if isinstance(found, (type, types.ModuleType)) else None

@@ -117,5 +117,5 @@ class _Run:
 
 
 def _before_failures(output: str) -> str:
-    """Returns what was printed before the first command failed: the rest is printed again."""
+    """Returns the output before the first command that failed: the rest is printed again."""
     return output.partition("FAILED:")[0].rpartition("\n")[0] + "\n"

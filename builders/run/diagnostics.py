@@ -132,7 +132,7 @@ def build_error(
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yields what compilers report about lines of sources, in the form of `CompileError.diagnostics`."""
+    """Yields the compilers' diagnostics of source lines, in the form of `CompileError.diagnostics`."""
     for line in lines:
         match = DIAGNOSTIC.match(line)
         if match:
@@ -146,7 +146,7 @@ def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def compiler_output(output: str) -> str:
-    """Returns what the compilers printed in a build, without ninja's own lines; at most LONGEST_OUTPUT characters."""
+    """Returns the compilers' output in a build without ninja's own lines, at most LONGEST_OUTPUT characters."""
     return "\n".join(line for line in output.splitlines() if not NINJA_LINE.match(line))[:LONGEST_OUTPUT]
 
 
@@ -249,7 +249,7 @@ def _in_a_wheel(header: str) -> str:
 
 
 def _hint(text: str, context: str = "") -> str:
-    """Returns what to do about a diagnostic, as a line of the message; empty if nothing is known.
+    """Returns the hint for a diagnostic, as a line of the message; empty if none is known.
 
     `context` is the source around it, as `_context` returns it.
     """
@@ -286,7 +286,7 @@ def _in_the_source(lines: Sequence[str], error: dict[str, Any]) -> dict[str, Any
 
 
 def _facade_hint(text: str, argv: Sequence[str]) -> str:
-    """Returns what to do about a line that the facade may not have; empty for a header that is not torch's."""
+    """Returns the hint for a line that the facade may not have; empty for a header that is not torch's."""
     header = MISSING_HEADER.match(text)
     if header and not OF_TORCH.match(header["name"]):
         return ""

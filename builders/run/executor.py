@@ -230,7 +230,7 @@ def _reads(
     kept: Sequence[Step],
     run: Sequence[Step],
 ) -> dict[str, list[Read]]:
-    """Returns what each step has read, by its output: of those that were run, and of those whose objects are kept."""
+    """Returns the reads of each step by its output: of the steps that were run, and of those whose objects are kept."""
     list_assembled = partial(_assembled_files, job, work)
     return {
         step.output: reads_of_step(job, work, step, provenance, reused, written, data, list_assembled)
@@ -326,7 +326,7 @@ def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping
 
 
 def _remove_objects(work: str, steps: Sequence[Step]) -> None:
-    """Removes what steps have compiled, so that they run again."""
+    """Removes the objects that steps have compiled, so that they run again."""
     for step in steps:
         if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
             os.unlink(os.path.join(work, step.output))
@@ -340,7 +340,7 @@ def _questions(
     reused: Mapping[str, Inputs],
     data: Collection[str],
 ) -> Questions:
-    """Returns what the files that were read ask, after running the preprocessor if macros name the headers.
+    """Returns the questions in the files that were read; runs the preprocessor first if macros name the headers.
 
     `data` are files that the preprocessor has not read.
     """

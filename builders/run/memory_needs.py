@@ -102,7 +102,7 @@ class MemoryNeeds:
                 self.known.setdefault(name, min(largest, COMPILER_BYTES[self._plan.abi]))
 
     def keep(self) -> None:
-        """Writes what is known of the plan's own sources, for the next build of the op."""
+        """Writes the known needs of the plan's own sources, for the next build of the op."""
         if not self.known:
             return
         try:
@@ -112,14 +112,14 @@ class MemoryNeeds:
             return  # the next build measures again
 
     def stated(self) -> dict[str, int]:
-        """Returns what the entry's record states: the sources that need more than is assumed without it."""
+        """Returns the needs for the entry's record: of the sources that need more than is assumed without it."""
         usual = COMPILER_BYTES[self._plan.abi]
         names = {name_of(source) for source in self._plan.sources}
         heavy = [(need, name) for name, need in self.known.items() if need > usual and name in names]
         return {name: need for need, name in sorted(heavy, reverse=True)[:MOST_IN_A_RECORD]}
 
     def _of_kind(self, source: RootedPath) -> int | None:
-        """Returns what the hungriest measured source of the same kind needed; None if none was measured."""
+        """Returns the largest measured need of a source of the same kind; None if none was measured."""
         measured = [other for other in self._plan.sources if other != source and name_of(other) in self.known]
         if not measured:
             return None

@@ -108,7 +108,7 @@ class PlannedBuild:
             self._building = Building(spec, store)
 
     def _new_job(self, jobs: int | None, learnt: Sequence[tuple[str, int]]) -> Job:
-        """Returns what is run. `learnt` is the memory that the compilers of entries needed which do not fit."""
+        """Returns the job to run. `learnt` is the memory that the compilers of entries needed which do not fit."""
         spec, plan, layout = self._spec, self._plan, self._store.layout
         return Job(
             plan=plan,
@@ -126,7 +126,7 @@ class PlannedBuild:
         )
 
     def announced(self) -> AbstractContextManager[object]:
-        """Returns what shows the build to the remotes: in this block it may be claimed, and after it published."""
+        """Returns the block in which the remotes may see a claim of the build. After it the build may be published."""
         return self._building or nullcontext()
 
     @contextmanager

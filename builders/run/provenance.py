@@ -189,7 +189,7 @@ class Provenance:
         return self._absences(tuple(sorted(files.values())), sorted(names), searched, own, questions)
 
     def surroundings(self, work: str, started: int, sources: Iterable[str], search: Iterable[str]) -> Surroundings:
-        """Returns what lies around the op before a run that began at `started` in the folder `work`.
+        """Returns the surroundings of the op before a run that began at `started` in the folder `work`.
 
         `sources` are the folders of its sources; `search` are all further ones that are searched. What was located
         before is forgotten.

@@ -112,7 +112,7 @@ class HostToolchain(Toolchain):
 
     @property
     def is_clang(self) -> bool:
-        """Whether it takes clang's flags."""
+        """Whether the compiler takes clang's flags."""
         return "clang" in self._info["version"]
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
@@ -135,7 +135,7 @@ class HostToolchain(Toolchain):
 
     @property
     def precompiles(self) -> bool:
-        """Whether it writes precompiled headers as gcc does. A compiler launcher does not understand these."""
+        """Whether the compiler writes precompiled headers as gcc does. A compiler launcher does not understand them."""
         return not self.is_clang and not launcher()
 
     def target_flags(self, device: str, arch: Sequence[str]) -> tuple[str, ...]:

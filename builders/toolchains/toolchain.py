@@ -58,7 +58,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def identity(self) -> tuple[tuple[str, str], ...]:
-        """Returns what identifies it, as (name, text) for the plan key: versions and digests, no paths.
+        """Returns the toolchain's identity, as (name, text) for the plan key: versions and digests, no paths.
 
         The first call may start the compiler; `find_toolchain` makes it. Raises ToolchainError.
         """
@@ -92,7 +92,7 @@ class Toolchain(ABC):
         """Returns the folders, in order, that it searches for headers by itself."""
 
     def first_folders(self) -> tuple[str, ...]:
-        """Returns those of `search_folders` that it searches before, or among, the folders that a command names."""
+        """Returns the part of `search_folders` that it searches before, or among, the folders that a command names."""
         return ()
 
     def library_folders(self) -> tuple[str, ...]:
@@ -114,14 +114,14 @@ class Toolchain(ABC):
         return {}
 
     def trusted_roots(self) -> Mapping[str, str]:
-        """Returns those of its roots that change only together with the toolchain.
+        """Returns the roots that change only together with the toolchain.
 
         Each is mapped to a file below it whose stamp is compared for all files of the root.
         """
         return {}
 
     def part(self, abi: str) -> DevicePart:
-        """Returns what its device adds to the plan of an op of this ABI; nothing for the CPU.
+        """Returns the device's part of the plan of an op of this ABI; an empty one for the CPU.
 
         Raises ToolchainError if it cannot build such an op.
         """

@@ -172,7 +172,7 @@ def shared_problem(size: int, arch: str) -> str:
 
 
 def unsupported_feature(metadata: Any) -> str:
-    """Returns what a compiled kernel needs beyond a plain launch, by its metadata; "" if nothing."""
+    """Returns the feature of a compiled kernel that a plain launch lacks, by its metadata; empty if there is none."""
     for name in ("launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size"):
         if getattr(metadata, name, 0):
             return f"{name}={getattr(metadata, name)}"

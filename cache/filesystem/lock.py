@@ -223,7 +223,7 @@ def progress(path: str, text: str) -> None:
 
 
 def owner(path: str) -> str:
-    """Returns who holds the lock, in words."""
+    """Returns the holder of the lock in words."""
     try:
         fields = read_json(path + ".owner")
         since = time.strftime("%H:%M:%S", time.localtime(fields["since"]))

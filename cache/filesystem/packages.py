@@ -202,7 +202,7 @@ def _top(path: str) -> str:
 
 
 def _content(*paths: str) -> bytes:
-    """Returns what files hold, one after another; a file that cannot be read is left out."""
+    """Returns the contents of files, one after another; a file that cannot be read is left out."""
     contents = []
     for path in paths:
         with suppress(OSError), open(path, "rb", buffering=0) as file:

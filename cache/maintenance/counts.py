@@ -59,7 +59,7 @@ class Period(NamedTuple):
         return self.hits / (self.hits + self.misses) if self.hits + self.misses else None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `opforge cache stats --json` prints of it: these names are public."""
+        """Returns the object that `opforge cache stats --json` prints: its names are public."""
         fields: dict[str, Any] = {"since": self.since or None, "hits": self.hits, "misses": self.misses}
         fields |= {"rate": self.rate}
         for name in NAMES:
@@ -80,7 +80,7 @@ class Counts(NamedTuple):
 
 
 def read(store: str) -> Counts:
-    """Returns what this user's processes on this machine have counted of a store. Changes nothing."""
+    """Returns the counts of a store by this user's processes on this machine. Changes nothing."""
     sums = _Sums()
     for folder in _folders():
         with _locked(folder):

@@ -34,7 +34,7 @@ class Garbage(NamedTuple):
 
 
 def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Garbage]:
-    """Yields what nothing needs any more. Changes nothing.
+    """Yields the files and folders of a store that nothing needs any more. Changes nothing.
 
     Args:
         layout: The store.

@@ -64,7 +64,7 @@ class _Reclaimable(NamedTuple):
 
 
 def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Eviction]:
-    """Returns what `gc` removes: what is over the limits, the least recently used first, and all garbage.
+    """Returns the removals of `gc`: artifacts over the limits, the least recently used first, and all garbage.
 
     Changes nothing.
 
@@ -117,7 +117,7 @@ def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[_
 
 
 def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned: bool = False) -> list[Eviction]:
-    """Returns what `clear` removes: the entries with these keys, or all that can be built again. Changes nothing.
+    """Returns the removals of `clear`: the entries with these keys, or all that can be built again. Changes nothing.
 
     Builds in progress are left alone, and so are pinned entries, unless their keys are given or `clear_pinned` is True.
     """
@@ -235,7 +235,7 @@ def require_store(layout: Layout) -> None:
 
 
 def _remove(trash: _Trash, eviction: Eviction) -> bool | CacheDirError:
-    """Removes one; returns whether this call did, or why it could not."""
+    """Performs an eviction. Returns whether this call has removed the artifact, or the error that prevented it."""
     if not is_own(trash.layout, eviction.path):  # no list of what is to be removed has such a path
         problem = f"{eviction.path} is not of opforge's making"
         return CacheDirError(trash.layout.root, problem, "Remove it yourself, if it is not needed")

@@ -59,7 +59,7 @@ class StoredEntry(NamedTuple):
     """Why its record cannot be used, or empty. The library is not checked: see `verify.verify`."""
 
     def to_json(self) -> dict[str, object]:
-        """Returns what `opforge ls --json` prints of it: these names are public."""
+        """Returns the object that `opforge ls --json` prints: its names are public."""
         fields = self._asdict()
         return {"result": fields.pop("key"), **fields}
 
@@ -78,7 +78,7 @@ def subfolders(path: str) -> list[os.DirEntry[str]]:
 
 
 def children(path: str) -> list[os.DirEntry[str]]:
-    """Returns what is in a folder, by name; nothing if it does not exist, may not be read, or is a link.
+    """Returns the children of a folder, sorted by name; none if it does not exist, may not be read, or is a link.
 
     A link could lead out of the store, and what is listed may be removed.
     """
@@ -92,7 +92,7 @@ def children(path: str) -> list[os.DirEntry[str]]:
 
 
 def own_children(layout: Layout, area: str) -> list[os.DirEntry[str]]:
-    """Returns what opforge has made in an area of a store, as far as names say it, by name."""
+    """Returns the children of a store's area whose names are those that opforge gives, sorted by name."""
     return [child for child in children(layout.path(area)) if is_own_name(area, child.name)]
 
 

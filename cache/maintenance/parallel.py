@@ -18,7 +18,7 @@ SLOW_SECONDS = 0.05
 
 
 def call_for_each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Returns what `function` returns for each item, in the items' order.
+    """Returns the result of `function` for each item, in the items' order.
 
     The calling thread takes part, so that all is done even if no other thread can be started. After an error or an
     interrupt the threads finish the chunks that they took, and it is raised.

@@ -75,7 +75,7 @@ def _folders(path: str) -> list[os.DirEntry[str]]:
 
 
 def _read_folder(layout: Layout, area: str, path: str, files: list[Pointer], temp_files: list[str]) -> bool:
-    """Appends what is in a folder of pointers; returns whether it holds anything."""
+    """Appends the files in a folder of pointers to the lists. Returns whether the folder holds anything."""
     names = os.listdir(path)
     for name in names:
         file = f"{path}/{name}"

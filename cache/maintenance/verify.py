@@ -26,7 +26,7 @@ class Checked(NamedTuple):
     """Whether it was damaged, and could be moved to the quarantine folder."""
 
     def to_json(self) -> dict[str, object]:
-        """Returns what `opforge verify --json` prints of it: these names are public."""
+        """Returns the object that `opforge verify --json` prints: its names are public."""
         fields = {"result": self.key, "op": self.op, "path": self.path, "problem": self.problem}
         return {**fields, "set_aside": self.quarantined}
 

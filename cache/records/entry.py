@@ -86,7 +86,7 @@ def compared_inputs(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def record_text(record: Mapping[str, Any]) -> bytes:
-    """Returns what a record's file holds: the record with its key, in canonical form."""
+    """Returns the content of a record's file: the record with its key, in canonical form."""
     return canonical(with_record_key(record))
 
 

@@ -63,7 +63,7 @@ def trust_stamp(disk: Disk | None = None) -> tuple[int, ...]:
 
 
 def read(path: str) -> FetchedOffer:
-    """Returns what is kept of an offer. Raises OSError, FormatError."""
+    """Returns a fetched offer from its file. Raises OSError, FormatError."""
     value = schema.read(path, FETCHED)
     texts = value["remote"], value["offer"], tuple(value["signatures"]), value["signer"]
     return FetchedOffer(*texts, tuple(value["trust"]))

@@ -132,7 +132,7 @@ class Inputs(NamedTuple):
         )
 
     def shipped(self, trusted_roots: Collection[str], root_paths: Mapping[str, str], disk: Disk) -> Inputs:
-        """Returns what the record of an entry holds of these inputs: those below the op's own roots.
+        """Returns the inputs that go into the record of an entry: those below the op's own roots.
 
         Call it where the op was built. Of a name that is in no searched folder only the shortest part is kept that is
         in none of them either: nothing below it can appear before that part does. Variables are left out: what is
@@ -157,7 +157,7 @@ class Inputs(NamedTuple):
         root_paths: Mapping[str, str],
         disk: Disk,
     ) -> Inputs:
-        """Returns what the record of an entry holds of these inputs that is outside of every root.
+        """Returns the inputs outside of every root that go into the record of an entry.
 
         Everything in `folders` is held, and what else was read or looked for: a header in them may include any file
         by its path. Left out are trusted trees, and `others`, which are folders of which machines have their own.

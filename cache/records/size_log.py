@@ -56,7 +56,7 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
 
 
 def _remove(path: str) -> None:
-    """Removes what cannot be appended to: its sum would stay as it is, and the limit would not be enforced."""
+    """Removes a log that cannot be appended to: its sum would no longer change, and the limit would not be enforced."""
     try:
         os.unlink(path)
     except OSError:

@@ -220,7 +220,7 @@ def watched(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: 
 
 
 def changed_answer(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: Listings) -> str | None:
-    """Returns what is answered otherwise now than at the build; None if nothing is."""
+    """Returns the reason why an answer is another one now than at the build; None if all are the same."""
     for name, value in variables(inputs["answers"]):
         if lookup.value_of(name) != value:
             return (
@@ -323,7 +323,7 @@ def with_twins(names: Iterable[str]) -> set[str]:
 
 
 def below(folder: Sequence[str], names: Iterable[str], root_paths: Mapping[str, str], listings: Listings) -> set[str]:
-    """Returns those of the names that exist in a folder."""
+    """Returns the names that exist in a folder."""
     base = resolve(folder, root_paths)
     return set() if base is None else {name for name in names if listings.holds(base, name)}
 

@@ -57,11 +57,11 @@ class AioHandle:
         return self._queue.depth
 
     def get_single_submit(self) -> bool:
-        """Returns what the handle was created with."""
+        """Returns the value of `single_submit` that the handle was created with."""
         return self._single_submit
 
     def get_overlap_events(self) -> bool:
-        """Returns what the handle was created with."""
+        """Returns the value of `overlap_events` that the handle was created with."""
         return self._overlap_events
 
     def get_intra_op_parallelism(self) -> int:

@@ -73,7 +73,7 @@ class Extension(NamedTuple):
 
 
 def extensions(where: str = "") -> list[Extension]:
-    """Returns what uses torch in an environment, by distribution and path.
+    """Returns the libraries in an environment that use torch, sorted by distribution and path.
 
     Args:
         where: An environment's folder, or a folder that distributions are installed in; empty for the environment of
@@ -124,7 +124,7 @@ def _libraries(one: metadata.Distribution) -> list[str]:
 
 
 def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None:
-    """Returns what a library needs; None if it does not use torch, or is not there."""
+    """Returns the needs of a library; None if it does not use torch, or is not there."""
     file = str(one.locate_file(path))
     blank = Extension(_name(one), one.version, path, "", (), "", "", "", (), (), "")
     try:

@@ -34,7 +34,7 @@ MAX_NAMED = 8
 
 
 def problems(path: str, abi: str, torch_target: str, allowed: Collection[str] = ()) -> list[str]:
-    """Returns what is wrong with a library that claims this ABI; each problem is one line.
+    """Returns the problems of a library that claims this ABI, one line each.
 
     `torch_target` is the oldest torch that it claims to load under; `allowed` are further libraries that it may need.
     Raises OSError.

@@ -34,7 +34,7 @@ NAMES = ("name", "qualname", "ns")
 
 
 def problems(folder: str, package: str) -> list[str]:
-    """Returns what is wrong with the Python files of a variant's folder; `package` is the package's Python name."""
+    """Returns the problems of the Python files in a variant's folder. `package` is the package's Python name."""
     lines = []
     for path in files_of(folder):
         if path.endswith(".py"):
@@ -115,7 +115,7 @@ def _is_main(node: ast.If) -> bool:
 
 
 def _writes(call: ast.Call) -> str:
-    """Returns what a call changes, or an empty text."""
+    """Returns the change that a call makes outside of Python, in words; empty if it makes none."""
     name = ast.unparse(call.func)
     if name in PROCESSES:
         return f"it starts a process ({name})"

@@ -84,7 +84,7 @@ class VariantCandidate(NamedTuple):
 
 
 def asked_for(candidates: Iterable[VariantCandidate]) -> set[str]:
-    """Returns what `environment.here` is asked for to judge these: their backends, and tvm-ffi if one needs it."""
+    """Returns the arguments of `environment.here` to judge candidates: their backends, and tvm-ffi if one needs it."""
     kinds = [candidate.properties for candidate in candidates]
     return {kind.backend for kind in kinds} | (
         {form.TVM} if any(kind.framework == form.TVM for kind in kinds) else set()

@@ -92,7 +92,7 @@ def _with_arch(here: Environment, device: str, arch: str) -> Environment:
 
 
 def _torch_backend() -> tuple[str, tuple[int, int] | None]:
-    """Returns what the installed torch was built for, and the version of it, by torch's own version.py."""
+    """Returns the backend that the installed torch was built for, and its version, from torch's own version.py."""
     folder = machine.torch_folder()
     states: dict[str, str | None] = {}
     loaded = getattr(sys.modules.get("torch"), "version", None)

@@ -118,7 +118,7 @@ class Metadata(NamedTuple):
         return None if self.version is None else Version(self.version)
 
     def properties(self, label: str, where: str) -> Properties:
-        """Returns what the variant in the folder `label` is for. Raises KernelFormatError."""
+        """Returns the properties of the variant in the folder `label`. Raises KernelFormatError."""
         from .variant import stated
 
         return stated(label, self.opforge, self.backend, where)
@@ -226,7 +226,7 @@ def _digests(fields: Fields, where: str) -> tuple[str, dict[str, str] | None]:
 
 
 def dependency(value: Any, where: str, expected: str = EXPECTED) -> Dependency:
-    """Returns what an entry of `kernel-depends` states, in metadata or in build.toml. Raises KernelFormatError."""
+    """Returns the dependency in an entry of `kernel-depends`, of metadata or build.toml. Raises KernelFormatError."""
     fields = Fields(value, f"{where}: kernel-depends", expected)
     repository = fields.text("repo-id")
     name = names.of_repository(repository, fields.where)

@@ -85,7 +85,7 @@ class Installed(NamedTuple):
 
     @property
     def assurance(self) -> str:
-        """Returns who has signed it, in words."""
+        """Returns the release's signer in words."""
         return f"signed by {self.signer}" if self.signer else "unsigned"
 
 

@@ -116,7 +116,7 @@ def _withdraw(paths: tuple[str, ...]) -> None:
 
 
 def _forget(root: Root, release: Installed) -> None:
-    """Removes what an installation has written of a release, but for the files of its variants."""
+    """Removes the records of an installed release; the files of its variants stay."""
     paths = [root.release(release.name, release.version.canonical)]
     if release.digest:
         paths.append(root.join("releases", release.digest))

@@ -63,7 +63,7 @@ def _calls(path: str) -> bool:
 
 @contextmanager
 def offered(name: str, needed: Sequence[Dependency], load: Load) -> Iterator[None]:
-    """Offers what a package needs while it is imported. Raises KernelDependencyError if it is being imported already.
+    """Offers a package's dependencies while it is imported. Raises KernelDependencyError if its import has begun.
 
     Called with the lock of imports held: the stand-in for the hub's loader is the whole process's.
     """

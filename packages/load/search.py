@@ -38,7 +38,7 @@ def find(
     install: bool | None,
     caller: str,
 ) -> ModuleType:
-    """Returns what `load` does. Puts it into `answers`, and remembers it under the name `remembered`, as far as it may.
+    """Returns the module of `load`. Keeps it in `answers`, and in the memory under the name `remembered`, if it may.
 
     What depends on the current device is in no answer; what depends on more than the machine and torch is not
     remembered.

@@ -24,7 +24,7 @@ FIRST_BLACKWELL = 100
 
 
 def declared(project: Project, builder: OpBuilder) -> dict[str, Any]:
-    """Returns what the library's functions are called by, JSON-able: see `packages/load/plain_library.py`.
+    """Returns the declaration of a library's functions, for JSON: see `packages/load/plain_library.py`.
 
     Raises PackError for types of C that cannot be written down, and for Python that is not in the package.
     """

@@ -56,7 +56,7 @@ def _packed(project: Project, options: Options, folder: str) -> dict[str, bytes]
 
 
 def _copy(folder: str, copy: str) -> None:
-    """Copies what git tracks or would track; without git, everything but build output."""
+    """Copies the files that git tracks or would track; without git, all files but build output."""
     paths = git.tracked(folder)
     if paths is None:
         shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(BUILD, "__pycache__"), symlinks=True)

@@ -71,7 +71,7 @@ class Packed(NamedTuple):
     """The outcome of each check. It depends on the machine that packs, so it is beside the variant and not in it."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `opforge pack --json` prints of it."""
+        """Returns the object that `opforge pack --json` prints."""
         return {
             "label": self.label,
             "folder": self.folder,
@@ -233,7 +233,7 @@ def _reason(error: OpforgeError) -> str:
 
 
 def _check_here(project: Project, builder: OpBuilder, store: Store) -> None:
-    """Raises what planning the build raises, and OpIncompatibleError if torch here lacks the device's headers."""
+    """Plans a build here and raises its errors. Raises OpIncompatibleError if torch here lacks the device's headers."""
     from opforge.builders import toolchains
     from opforge.builders.planner import make_plan
 

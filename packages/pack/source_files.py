@@ -18,7 +18,7 @@ SUFFIXES = (
 
 
 def read(project: Project) -> dict[str, bytes]:
-    """Returns what the package's library is built from, by path in the project: a machine may need other headers.
+    """Returns the files that a library is built from, by path in the project: another machine may need other headers.
 
     They are the project's sources and headers, and the module of its builder with those that it imports; none if the
     builder is in a package that is installed beside opforge. Raises PackError for a file that no package can hold,

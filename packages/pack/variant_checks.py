@@ -124,7 +124,7 @@ def _lack_client(tests: str) -> bool:
 
 
 def _named(variable: str, name: str, folder: str) -> list[str]:
-    """Returns what a variable names, NAME=FOLDER each; the package that is tried replaces its name's."""
+    """Returns the folders in a variable, NAME=FOLDER each; the package that is tried replaces the one of its name."""
     before = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
     return [f"{name}={folder}", *(part for part in before if part.partition("=")[0].strip() != name)]
 

@@ -96,7 +96,7 @@ def write(
 
 
 def _ours(project: Project, properties: Properties, library: Library | None, file: str) -> dict[str, Any]:
-    """Returns what opforge adds to the hub's metadata. `file` is the name of the library's file."""
+    """Returns the fields that opforge adds to the hub's metadata. `file` is the name of the library's file."""
     return {
         "format": formats.VARIANT,
         "name": project.name,
@@ -130,7 +130,7 @@ def _is_on_facade(project: Project) -> bool:
 
 
 def _copy_sources(project: Project, folder: str) -> dict[str, bytes]:
-    """Copies what the library is built from and returns it. Raises PackError, OSError."""
+    """Copies the files that the library is built from. Returns their contents. Raises PackError, OSError."""
     files = {f"{metadata.SOURCES}/{path}": content for path, content in source_files.read(project).items()}
     _write_files(folder, files)
     return files

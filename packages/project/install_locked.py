@@ -74,7 +74,7 @@ def install_locked(
 
 
 def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) -> Choice:
-    """Returns what a locked release installs. Its digest is the lock's, so the index need not be read."""
+    """Returns the choice of a locked release. Its digest is the lock's, so the index need not be read."""
     for source in among:
         where = f"{source.remote}/{statements.name_of(kernel.digest)}"
         # Whether another remote has it only that remote can say.

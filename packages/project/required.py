@@ -34,7 +34,7 @@ class Required(NamedTuple):
 
 
 def read(folder: str) -> Required:
-    """Returns what the project in a folder requires. Raises KernelFormatError if nothing says so, OSError."""
+    """Returns the requirements of the project in a folder. Raises KernelFormatError if it states none, OSError."""
     needed = find(folder)
     if needed is None:
         problem = f"there is no [tool.opforge.kernels] in {PYPROJECT}, and no {KERNELS}"
@@ -43,7 +43,7 @@ def read(folder: str) -> Required:
 
 
 def find(folder: str) -> Required | None:
-    """Returns what the project in a folder requires; None if nothing says so. Raises KernelFormatError, OSError."""
+    """Returns the requirements of the project in a folder; None if it has none. Raises KernelFormatError, OSError."""
     pyproject, kernels = os.path.join(folder, PYPROJECT), os.path.join(folder, KERNELS)
     if os.path.isfile(pyproject):
         table = toml_file.read(pyproject, EXPECTED)
@@ -58,7 +58,7 @@ def find(folder: str) -> Required | None:
 
 
 def _named(table: Any, path: Sequence[str]) -> Any:
-    """Returns what lies at a path of names in nested tables; None if there is nothing."""
+    """Returns the value at a path of names in nested tables; None if there is none."""
     for name in path:
         table = table.get(name) if isinstance(table, dict) else None
     return table

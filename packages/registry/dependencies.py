@@ -31,7 +31,7 @@ class Need(NamedTuple):
     revision: str = ""
 
     def __str__(self) -> str:
-        """Returns it as one line."""
+        """Returns the need as one line."""
         what = f"of the revision {self.revision}" if self.revision else self.numbers
         return f"{self.needed_by} needs {self.name} {what}"
 
@@ -51,7 +51,7 @@ class ReleaseOffer:
 
     @property
     def needs(self) -> list[Need]:
-        """Returns what its chosen variants need."""
+        """Returns the needs of the chosen variants."""
         by = f"{self.name} {self.version}"
         needed = {name: text for part in self.choice.variants for name, text in part.candidate.depends.items()}
         needs = []

@@ -103,7 +103,7 @@ class Release(NamedTuple):
         return {name: text for part in self.variants for name, text in part.candidate.depends.items()}
 
     def statement(self) -> Statement:
-        """Returns what is signed."""
+        """Returns the statement that is signed."""
         parts = sorted(self.variants, key=lambda part: part.label)
         trees = {part.digest: part.tree for part in parts}
         facts = {name: value for name, value in self._asdict().items() if name in FACTS["properties"]}

@@ -134,7 +134,7 @@ class Verified(NamedTuple):
 
     @property
     def notes(self) -> list[tuple[str, str]]:
-        """Returns what has no signature or is missing, each with the kind of message that says it."""
+        """Returns warnings about unsigned and missing parts, each with its kind of message."""
         name, where = self.release.name, self.source.remote
         what = f"{name} {self.release.version}"
         lines = [] if self.signer else [("warning", f"{what} is unsigned: {where} has the option unsigned=1")]

@@ -21,7 +21,7 @@ def is_intact(part: InstalledVariant) -> bool:
 
 
 def problems(installed: Installed, deep: bool) -> list[str]:
-    """Returns what is wrong with an installed release; empty if nothing is."""
+    """Returns the problems of an installed release; empty if there are none."""
     lines = []
     for part in installed.variants:
         changed = changed_path(part.folder, part.receipt)

@@ -102,7 +102,7 @@ def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, 
 
 
 def _needs(fields: Fields) -> Needs:
-    """Returns what the variants of all backends need, or those of one. Raises KernelFormatError."""
+    """Returns the needs of the variants of all backends, or of one backend. Raises KernelFormatError."""
     entries = fields.get("kernel-depends", LIST, [])
     kernels = tuple(metadata.dependency(value, fields.where, EXPECTED) for value in entries)
     return Needs(fields.texts("python-depends", ()), kernels)
@@ -192,7 +192,7 @@ def _python(folder: str, short: str, where: str) -> str:
 
 
 def _attributes(name: str, folder: str, backend: str, part: Fields, kernels: list[Fields]) -> dict[str, Any]:
-    """Returns what the builder of all kernels of one backend has, whichever framework it is for."""
+    """Returns the attributes of one backend's builder that do not depend on the framework."""
     uses = [(USES[backend], "1")] if backend in USES else []
     own = ("torch-ext", "tvm-ffi-ext")
     return {
@@ -208,7 +208,7 @@ def _attributes(name: str, folder: str, backend: str, part: Fields, kernels: lis
 
 
 def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
-    """Returns what a library of torch's ops has."""
+    """Returns the further attributes of a library of torch's ops."""
     from opforge.builders.declaration import abi
     from opforge.builders.declaration.kernel_roots import OPFORGE, KernelRoot
 
@@ -227,7 +227,7 @@ def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
 
 
 def _of_tvm_ffi(name: str, device: str) -> dict[str, Any]:
-    """Returns what a library of tvm-ffi's functions has. Raises OpIncompatibleError if tvm-ffi is not installed."""
+    """Returns the further attributes of a library of tvm-ffi's functions. Raises OpIncompatibleError without it."""
     from opforge.builders.declaration import abi
     from opforge.builders.declaration.kernel_roots import KernelRoot
 

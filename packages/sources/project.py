@@ -76,7 +76,7 @@ class Project(NamedTuple):
     """Whether a variant holds the sources, for machines that no other variant fits."""
 
     def needs_of(self, backend: str) -> Needs:
-        """Returns what the variants of a backend need."""
+        """Returns the needs of a backend's variants."""
         more = self.backend_needs.get(backend, Needs())
         kernels = {needed.name: needed for needed in (*self.kernel_depends, *more.kernels)}
         return Needs((*self.python_depends, *more.python), tuple(kernels[name] for name in sorted(kernels)))

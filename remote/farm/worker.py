@@ -135,7 +135,7 @@ def _identity_of(unit: Unit, outcome: Outcome, _threads: int | None) -> Outcome:
 
 
 def toolchain_of(plan: BuildPlan, outcome: Outcome) -> dict[str, str]:
-    """Returns who the compilers, torch and the system's libraries are, on this machine."""
+    """Returns the identities of the compilers, of torch and of the system's libraries on this machine."""
     programs = dict(plan.toolchain)
     versions = [text for name, text in programs.items() if name == "version" or name.endswith(" version")]
     folder = torch_folder()
@@ -154,7 +154,7 @@ def check_toolchain(unit: Unit, here: dict[str, str]) -> None:
 
 
 def difference(first: Any, second: Any) -> str:
-    """Returns what differs between two toolchains, with both; empty if nothing does."""
+    """Returns the first difference between two toolchains, with both values; empty if there is none."""
     for part in ("compiler", "torch", "sysroot"):
         if first[part] != second[part]:
             return f"{first['worker']} has {first[part]}, and {second['worker']} has {second[part]}"

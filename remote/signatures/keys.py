@@ -83,7 +83,7 @@ def read(name: str) -> signing.Named:
 
 
 def signer(name: str = "") -> Signer:
-    """Returns what signs: OPFORGE_SIGNING_KEY, OPFORGE_SIGNING_COMMAND, or this user's key file.
+    """Returns the signer: OPFORGE_SIGNING_KEY, OPFORGE_SIGNING_COMMAND, or this user's key file.
 
     `name` chooses one of several files. Raises SettingError, KeyFileError.
     """

@@ -86,7 +86,7 @@ def folder() -> str:
 
 
 def reset() -> None:
-    """Forgets what was warned of."""
+    """Forgets which warnings were given: each is given again."""
     _warned.clear()
 
 
@@ -146,7 +146,7 @@ def problem_of_none(
 
 
 def newest(store: str, signer: Named) -> Seen:
-    """Returns what is known of a signer in a store; nothing if that cannot be read."""
+    """Returns the newest record of a signer in a store; an empty one if it cannot be read."""
     try:
         return _read(_path(store, signer))
     except _Unkept:
@@ -159,7 +159,7 @@ def _path(store: str, signer: Named) -> str:
 
 
 def _read(path: str) -> Seen:
-    """Returns what a file says; nothing if there is none. Raises _Unkept."""
+    """Returns the record in a file; an empty one if there is no file. Raises _Unkept."""
     _require_own(os.path.dirname(path))
     try:
         value = schema.read(path, SCHEMA)
@@ -190,7 +190,7 @@ def _require_writable() -> None:
 
 
 def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool = False) -> None:
-    """Writes what was seen, unless another process has seen a newer one meanwhile. Raises _Unkept."""
+    """Writes a record, unless another process has written a newer one meanwhile. Raises _Unkept."""
     parts = {
         "store": without_credentials(store),
         "signer": str(signer),

@@ -34,7 +34,7 @@ class Named(NamedTuple):
 
 
 def parse(text: str, size: int) -> Named:
-    """Returns what `name:base64` says. Raises ValueError if it is anything else, or has another number of bytes.
+    """Returns the name and the bytes in `name:base64`. Raises ValueError for another form, or another number of bytes.
 
     The same bytes have one text: base64 whose last digit has bits that belong to no byte is refused.
     """

@@ -148,7 +148,7 @@ class Trust(NamedTuple):
 
 
 def allowed(signers: Sequence[TrustedKey], name: str, what: str) -> list[TrustedKey]:
-    """Returns those signers that may sign something of this name, which begins with its kind.
+    """Returns the signers that may sign an artifact of this name, which begins with its kind.
 
     Raises SignatureError if none may.
     """
@@ -202,7 +202,7 @@ def content() -> tuple[str, bytes | None]:
 
 @lru_cache(1)  # a fetch reads the file twice
 def parse(path: str, data: bytes | None) -> Trust:
-    """Returns what the bytes of a trust file say. Raises TrustFileError, which names the line."""
+    """Returns the content of a trust file's bytes. Raises TrustFileError, which names the line."""
     if data is None:
         return Trust(path)
     try:

@@ -57,7 +57,7 @@ class CloudStore(ObjectStore):
     """Objects of a bucket. A process that was forked after the first use of such a store cannot use any."""
 
     def __init__(self, url: str, open_for: Callable[[int], Any]) -> None:
-        """Takes what returns a store of obstore, whose requests may take the time for a blob of so many bytes."""
+        """Keeps the function that opens obstore's store. Its argument, a blob's bytes, sets a request's time limit."""
         self.url, self._store, self._open_for = url, open_for(0), open_for
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ _OTHER = json.dumps({"e_tag": '"another-version"', "version": "1"})
 
 
 def _version(meta: Mapping[str, Any]) -> str:
-    """Returns what identifies a version: S3 and Azure compare ETags, Google compares generations."""
+    """Returns the identity of a version: S3 and Azure compare ETags, Google compares generations."""
     return json.dumps({key: meta[key] for key in ("e_tag", "version") if meta[key] is not None})
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .builders.no_builds import no_builds
     from .graphs.functions import compile
     from .graphs.scope import compiled, load_compiled, save_compiled
-    from .jits.scope import warmed
+    from .jits.scope import warm
     from .models.scope import explain_kernels, kernels_for
     from .packages.load.get_kernel import get_kernel, get_local_kernel
     from .programs.load import load_program
@@ -54,7 +54,7 @@ _MODULES = {
     "save_program": "opforge.programs.save",
     "set_accelerator": "opforge.accelerator.select",
     "use_accelerator": "opforge.accelerator.select",
-    "warmed": "opforge.jits.scope",
+    "warm": "opforge.jits.scope",
 }
 _SUBPACKAGES = ("accelerator", "builders", "errors", "ops")
 __all__ = [
@@ -77,7 +77,7 @@ __all__ = [
     "save_program",
     "set_accelerator",
     "use_accelerator",
-    "warmed",
+    "warm",
 ]
 
 
@@ -99,5 +99,5 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
-if os.environ.get("OPFORGE_WARMED"):  # for a whole job: what its processes compile is kept under a label
+if os.environ.get("OPFORGE_WARM"):  # for a whole job: what its processes compile is kept under a label
     importlib.import_module("opforge.jits.scope").begin_job()

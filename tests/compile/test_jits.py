@@ -11,7 +11,8 @@ from support.gpu import triton_parts
 from opforge.testing import JitContract
 from opforge.testing.jits import Edit
 
-pytestmark = [pytest.mark.compile, pytest.mark.long("eight processes for each adapter, with compilers")]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(1200)]
+long = pytest.mark.long("eight processes, with compilers")
 
 FFI_MAIN = """\
 import os
@@ -37,6 +38,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(outer, outer);
 """
 
 
+@long
 @pytest.mark.skipif(importlib.util.find_spec("tvm_ffi") is None, reason="pip install apache-tvm-ffi")
 class TestTvmFfi(JitContract):
     jit = "tvm-ffi"
@@ -69,9 +71,13 @@ def result():
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("flashinfer") is None, reason="pip install flashinfer-python")
+@long
+@pytest.mark.skipif(
+    importlib.util.find_spec("flashinfer") is None,
+    reason="no extra has FlashInfer, which needs 900 MB and nvcc: pip install flashinfer-python",
+)
 class TestFlashInfer(JitContract):
-    """Its modules are linked with the driver, so without one CUDA_LIBRARIES names folders with a stub and cudart."""
+    """CUDA_HOME names a toolkit. Modules are linked with the driver: CUDA_LIBRARIES, folders with a stub and cudart."""
 
     jit = "flashinfer"
     files = {
@@ -123,6 +129,7 @@ def inner(x):
 """
 
 
+@long
 @triton_parts.needs_triton
 class TestTriton(JitContract):
     jit = "triton"
@@ -156,6 +163,7 @@ PyMODINIT_FUNC PyInit_answer(void) {
 """
 
 
+@long
 @triton_parts.needs_triton
 class TestTritonsHostLibrary(JitContract):
     jit = "triton-host"
@@ -163,6 +171,42 @@ class TestTritonsHostLibrary(JitContract):
     edits = {"function": Edit("answer.c", "42", "43")}
 
 
+INDUCTOR_MAIN = """\
+import os, sys
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import torch
+from other import inner
+
+
+def scaled(factor):
+    def outer(x):
+        return inner(x).sin() * factor
+
+    return outer
+
+
+def result():
+    return torch.compile(scaled(2.0))(torch.ones(4)).tolist()
+"""
+INDUCTOR_OTHER = """\
+def inner(x):
+    return x + 10.0
+"""
+
+
+@long
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="pip install torch")
+class TestInductor(JitContract):
+    jit = "inductor"
+    files = {"main.py": INDUCTOR_MAIN, "other.py": INDUCTOR_OTHER}
+    edits = {
+        "function": Edit("main.py", ".sin() *", ".cos() *"),
+        "callee": Edit("other.py", "x + 10.0", "x + 20.0"),
+        "closure": Edit("main.py", "scaled(2.0)", "scaled(3.0)"),
+    }
+
+
+HAS_CUDA_CORE = importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.core")
 CUDA_MAIN = """\
 from cuda.core import Program, ProgramOptions
 from opforge.jits.cuda_core import program_cache
@@ -177,7 +221,7 @@ def result():
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="pip install 'cuda-core[cu13]'")
+@pytest.mark.skipif(not HAS_CUDA_CORE, reason="pip install cuda-core cuda-bindings nvidia-cuda-nvrtc")
 class TestCudaCore(JitContract):
     jit = "cuda-core"
     files = {"main.py": CUDA_MAIN}
@@ -187,6 +231,7 @@ class TestCudaCore(JitContract):
     }
 
 
+@long
 def test_a_library_of_a_folder_of_the_users_is_built_and_not_kept(tmp_path, own_store, caplog):
     """Its content is not known, and may be another one on another machine."""
     extension = pytest.importorskip("tvm_ffi.cpp.extension")
@@ -194,7 +239,7 @@ def test_a_library_of_a_folder_of_the_users_is_built_and_not_kept(tmp_path, own_
 
     (tmp_path / "one.cc").write_text("#include <tvm/ffi/function.h>\n")
     os.makedirs(tmp_path / "libraries")
-    with opforge.warmed("label", jits=["tvm-ffi"]) as scope:
+    with opforge.warm("label", jits=["tvm-ffi"]) as scope:
         extension.build(name="one", cpp_files=[str(tmp_path / "one.cc")], extra_ldflags=[f"-L{tmp_path}/libraries"])
     assert not scope.compiled["tvm-ffi"]
     assert f"{tmp_path}/libraries may change, and its content is not known" in caplog.text

@@ -64,7 +64,7 @@ NOT_TYPED = {
     "opforge lock": "needs a remote with packages; tests/unit/packages/project has them",
     "opforge mirror ": "needs two remotes; tests/unit/remote has them",
     "jit:": "needs a page of a JIT; tests/unit/jits has some",
-    "OPFORGE_WARMED=solver": "runs a program of the user's; tests/unit/jits runs some",
+    "OPFORGE_WARM=solver": "runs a program of the user's; tests/unit/jits runs some",
     "tuned:": "needs a tuning result; tests/unit/remote/test_tuned.py has some",
     " acme/relu": "needs an installed package; tests/unit/packages has some",
     "opforge check": "checks every op, for minutes; tests/compile/check runs it",

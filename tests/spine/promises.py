@@ -456,7 +456,7 @@ PROMISES = [
             "takes seconds: compiles graphs",
         ),
         (
-            "Code that a JIT compiled (`opforge.warmed`) is used if its signing key",
+            "Code that a JIT compiled (`opforge.warm`) is used if its signing key",
             JITS + "test_a_key_for_another_adapter_or_label_brings_nothing",
         ),
         (

@@ -96,7 +96,7 @@ def _before_listed(paths: Sequence[str], listed: Collection[str]) -> Iterator[tu
 
 
 def _stamp(path: str) -> Stamp | None:
-    """Returns what gcc compares before the content; None if there is no such file."""
+    """Returns the facts of a file that gcc compares before its content; None if there is no such file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -31,7 +31,7 @@ CLANG_FOLDERS = ("/etc/clang", "~/.config/clang")
 
 
 def surroundings(report: str) -> tuple[list[str], list[str], list[str]]:
-    """Returns what clang looks at besides: files, folders whose names it lists, and paths that are not there.
+    """Returns the further inputs of clang: files, folders whose names it lists, and paths that do not exist.
 
     Flags depend on the distribution, and the folders of C++'s headers on which versions of gcc are installed.
     """

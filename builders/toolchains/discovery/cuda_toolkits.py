@@ -56,7 +56,7 @@ class Need(NamedTuple):
 
 
 def need_of(spec: OpSpec) -> Need | None:
-    """Returns what the devices here need, or None if the op is built for another machine's devices."""
+    """Returns the need of the devices here; None if the op is built for another machine's devices."""
     here = machine.this_machine("cuda")
     modes = {archs.run_mode("cuda", name, spec.target.arch) for name in here.devices} - {""}
     return Need(here.driver, "ptx" in modes) if here.driver and modes else None

@@ -68,7 +68,7 @@ CHATTER = re.compile(
 
 
 def reset() -> None:
-    """Forgets what this process has read or probed, as if it had just started."""
+    """Forgets everything that this process has read or probed, as if it had just started."""
     _infos.clear()
     _unsaved.clear()
 
@@ -143,7 +143,7 @@ def _with_folders(info: CompilerInfo, name: Sequence[str], disk: Disk) -> Compil
 
 
 def watched(info: CompilerInfo) -> FlatStamps:
-    """Returns what a compiler's info follows from: its programs, and where another one would be found before them."""
+    """Returns the stamps that a compiler's info follows from: its programs, and places where another comes first."""
     programs_used = ((path, tuple(stamp) or ABSENT) for path, stamp in info["stamps"].items())
     return FlatStamps.of([*programs_used, *((path, ABSENT) for path in info["absent"])])
 

@@ -30,7 +30,7 @@ def header_folders(report: str) -> list[str]:
 
 
 def first_folders(report: str) -> list[str]:
-    """Returns those of the folders of headers that come before MARK: an op's own header may be looked for there first.
+    """Returns the folders of headers that come before MARK: an op's own header may be looked for there first.
 
     A wrapper has added them, a file of flags, or CXX itself: `mpicxx` searches MPI's headers before all others.
     """

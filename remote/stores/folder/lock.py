@@ -86,7 +86,7 @@ def _wait(staging: tuple[int, str], parent: int, name: str, void_seconds: float)
 
 
 def _state(parent: int, name: str) -> bytes | None:
-    """Returns what identifies a lock: its inode and what its owner has written. None if there is no lock.
+    """Returns the identity of a lock: its inode and its owner's text. None if there is no lock.
 
     A WebDAV server that publishes to the same folder makes a folder as its lock.
     """

@@ -84,7 +84,7 @@ class FolderStore(ObjectStore):
         return StoredObject(data, _version(data))
 
     def _read(self, handle: int, status: os.stat_result, name: str, limit: int) -> bytes:
-        """Returns what a file holds, and closes it. Raises StoreError if that is too much, OSError."""
+        """Returns the content of an open file, and closes it. Raises StoreError if it is too long, OSError."""
         try:
             data = os.read(handle, status.st_size + 1) if status.st_size <= limit else b""
             while status.st_size < len(data) <= limit or 0 < len(data) < status.st_size:

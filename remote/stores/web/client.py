@@ -83,7 +83,7 @@ class Client:
         return Attempts(self.url, operation, self.timing, size)
 
     def exchange(self, request: Request, read: Callable[[Answer], T], attempts: Attempts | None = None) -> T:
-        """Returns what `read` makes of the answer. It is called again if it raises what a cut connection raises."""
+        """Returns the result of `read` for the answer. Calls `read` again if it raises an error of a cut connection."""
         attempts = attempts or self.attempts(request.operation)
         address, path = self.address, self.path(request.name)
         redirects = 0

@@ -57,7 +57,7 @@ class Connection(http.client.HTTPConnection):
         return cast(PacedSocket, self.sock)
 
     def target(self, path: str) -> str:
-        """Returns what the request's first line names: a proxy is sent the whole URL."""
+        """Returns the target in the request's first line: a proxy is sent the whole URL."""
         return f"{self.address}{path}" if self._proxy and self.address.scheme == "http" else path
 
     def credentials(self) -> dict[str, Secret]:

@@ -90,7 +90,7 @@ def _wait(client: Client, lock_name: str) -> float:
 
 
 def _state(client: Client, lock_name: str) -> bytes:
-    """Returns what identifies a lock: its time of modification. Empty if there is no lock."""
+    """Returns the identity of a lock: its time of modification. Empty if there is no lock."""
 
     def read(answer: Answer) -> bytes:
         if answer.status == 404:

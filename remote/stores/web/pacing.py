@@ -64,7 +64,7 @@ class PacedSocket:
             self._sock.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def recv_into(self, buffer: Any) -> int:
-        """Reads what is there; at most the time-out for a byte passes."""
+        """Reads the bytes that have arrived; waits at most the time-out for a byte."""
         now = time.monotonic()
         left = min(self._deadline + self._received / self._timing.bytes_per_second, self._end) - now
         self._sock.settimeout(max(0.001, min(left, self._timing.idle)))

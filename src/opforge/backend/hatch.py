@@ -60,7 +60,7 @@ class OpsHook(BuildHookInterface):  # type: ignore[type-arg]
                 raise
 
     def _copy_included(self, folder: str) -> None:
-        """Copies what the wheel will hold: a source that it lacks fails the build."""
+        """Copies the files that the wheel will hold: a source that it lacks fails the build."""
         for included in self.build_config.builder.recurse_included_files():
             target = os.path.join(folder, included.distribution_path)
             os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -204,7 +204,7 @@ def _properties(path: str, label: str) -> variant_format.Properties:
         with zipfile.ZipFile(path) as archive:
             member = next(name for name in archive.namelist() if name.endswith(f".dist-info/{variant_format.METADATA}"))
             return variant_format.read(archive.read(member), label)
-    except (StopIteration, KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+    except (StopIteration, KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
         raise _error(path, f"it is not a variant that can be read ({error!r})", "Remove it") from error
 
 
@@ -314,7 +314,7 @@ def _level_problem(path: str, target: Target, machine: str) -> str:
 
 
 def _rank(target: Target) -> tuple[bool, str, tuple[str, ...]]:
-    """Returns what sorts the CPU's levels first, from the lowest."""
+    """Returns the sort key of a target: the CPU's levels come first, from the lowest."""
     return target.device != "cpu", target.device, target.arch
 
 

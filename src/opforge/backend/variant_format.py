@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
+from opforge.cache.schema import TEXTS, parse, record, table
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 NULL = "null"
@@ -32,6 +33,8 @@ NAMESPACES = {"cuda": "nvidia", "cpu": "x86_64"}
 """Device -> the namespace of its properties. For other devices no installer can choose yet."""
 Properties = Mapping[str, Mapping[str, Sequence[str]]]
 """Namespace -> feature -> values. A variant fits a machine that has one value of each feature."""
+DOCUMENT = record({"variants": table(table(table(TEXTS)))}, is_open=True)
+"""The part of the metadata that opforge reads."""
 
 
 class Variant(NamedTuple):
@@ -71,7 +74,7 @@ def default_label(target: Target, driver: str = "") -> str:
 
 
 def properties(target: Target, driver: str = "") -> Properties:
-    """Returns what a machine must have for code for a target.
+    """Returns the properties that a machine must have for a target's code.
 
     `driver` is the oldest CUDA that its driver must support. The base level of a processor needs nothing.
     """
@@ -100,10 +103,8 @@ def document(variants: Sequence[Variant]) -> bytes:
 
 
 def read(content: bytes, label: str) -> Properties:
-    """Returns the properties in the metadata of one variant. Raises ValueError, KeyError if it does not describe it."""
-    properties = json.loads(content)["variants"][label]
-    if not isinstance(properties, dict):
-        raise ValueError(f"{label} is described by {properties!r}, and not by an object")
+    """Returns the properties in the metadata of one variant. Raises FormatError, KeyError if there are none of it."""
+    properties: Properties = parse(content, DOCUMENT)["variants"][label]
     return properties
 
 

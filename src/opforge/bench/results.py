@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from opforge.cache.keys import strict
 from opforge.errors import BenchFileError
 from opforge.errors.base import damage
 from opforge.foundation import formats
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Whether it is met, in words."""
+        """Whether the goal is met, in words."""
         return {True: "met", False: "missed", None: f"not judged, {self.reason}"}[self.is_met]
 
 
@@ -131,7 +131,7 @@ class Result:
         return Median(baseline / speed.value, baseline / speed.high, baseline / speed.low)
 
     def rate(self, contender: str) -> Median:
-        """Returns what a contender does in a second, in the result's unit; for the unit us, the microseconds."""
+        """Returns a contender's work in a second, in the result's unit; for the unit us, the microseconds of a call."""
         seconds = self.time(contender)
         if self.unit not in UNITS:
             return Median(*(value * 1e6 for value in seconds))
@@ -219,8 +219,8 @@ def read(path: str) -> Run:
     """
     advice = "Write it again with `opforge bench --json FILE`"
     try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
+        with open(path, "rb") as file:
+            record = strict(file.read())
     except OSError as error:
         raise BenchFileError(path, f"it cannot be read: {error.strerror}", "Correct the path") from error
     except (ValueError, RecursionError) as error:

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def run(step: Step) -> Iterator[str]:
-    """Yields what is wrong."""
+    """Yields the problems of a step."""
     import torch
 
     import opforge
@@ -81,12 +81,12 @@ def run(step: Step) -> Iterator[str]:
 
 
 def guarded(x: Any) -> Any:
-    """Returns what depends on a global, on a dtype, and on C++ of inductor."""
+    """Returns a tensor that depends on a global, on a dtype, and on C++ of inductor."""
     return (x * factor).sin()
 
 
 def _guards(x: Any) -> Iterator[str]:
-    """Yields what is wrong with guards: where one fails something must be compiled, which is forbidden here."""
+    """Yields the problems of guards: a guard that fails must compile anew, which is forbidden here."""
     import torch
 
     global factor

@@ -92,7 +92,7 @@ def _in_child(work: Callable[[Callable[..., None]], None], writer: int, output: 
 
 
 def _listen(reader: int, deadline: float) -> tuple[dict[str, Any], bool]:
-    """Returns what the child reports until it ends, and whether the deadline came first.
+    """Returns the child's reports until it ends, and whether the deadline came first.
 
     What the child has started may hold the pipe open after its end; then the deadline comes.
     """

@@ -90,7 +90,7 @@ def command(
 
 
 def _inspect_environment(where: str, as_json: bool) -> None:
-    """Shows what the extensions of an environment load under, and exits with 1 if one is no binary for all."""
+    """Shows under which versions the extensions of an environment load. Exits with 1 if one does not load under all."""
     from opforge.packages.audit import environment
 
     found = environment.extensions(where)
@@ -211,7 +211,7 @@ def _build_record(folder: str) -> dict[str, Any]:
 
 
 def _examine_files(path: str, build: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns what each file at `path` contains, and why some could not be read. Raises OSError."""
+    """Returns the content of each file at `path`, and why some could not be read. Raises OSError."""
     from opforge.builders.inspection.examine import examine, inspectable_files
 
     contents, problems = [], []

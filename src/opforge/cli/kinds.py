@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.remote.kind_table import FORMER, KINDS
+from opforge.remote.kind_table import FORMER, KINDS, scope_of
 
 from .output import show_table, size_text
 from .selection import normalized
@@ -27,7 +27,7 @@ FILES = ("program",)
 """The kinds that are files of their own: they lie in no store."""
 OTHERS = tuple(kind for kind in KINDS if kind not in (*PLAIN, *FILES))
 """The kinds that lie in stores, and are named by KIND:NAME alone."""
-FORMS = "|".join(f"{kind}:NAME" for kind in OTHERS)
+FORMS = "|".join(map(scope_of, OTHERS))
 """The names of these, for the help of commands."""
 _OF_A_FILE = {"program": "it is a file of its own"}
 WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
@@ -38,6 +38,11 @@ WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
     "publish": {**_OF_A_FILE, "program": "opforge.save_program signs it"},
     "fetch": {"op": "", "package": "opforge install brings it", **_OF_A_FILE, "": "its first use brings it"},
     "cache pin": {"op": "", **_OF_A_FILE, "": "only entries of ops are pinned"},
+    "cache explain": {
+        "tuned": "of an op with tunable values, opforge cache explain OP shows which are used",
+        "package": "opforge install says why a release does not fit",
+        **_OF_A_FILE,
+    },
     "ls URL": _OF_A_FILE,
     "verify URL": _OF_A_FILE,
     "gc URL": _OF_A_FILE,
@@ -64,7 +69,8 @@ def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[s
     for name in names:
         before, colon, rest = name.partition(":")
         if colon and before in FORMER:
-            raise click.UsageError(f"{name!r} names a kind that is gone. Expected {FORMER[before]}.")
+            instead = FORMER[before].replace("NAME", rest or "NAME")  # the same name, where its form is the same
+            raise click.UsageError(f"{name!r} names a kind that is gone. Expected {instead}.")
         of_name = before if colon and before in KINDS else kind or ("package" if _is_package(name) else "op")
         if reason := without_meaning(verb, of_name):
             raise click.UsageError(f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {reason}.")
@@ -87,12 +93,12 @@ def of(name: str) -> Kind:
 
 
 def named_in(named: Mapping[str, Sequence[str]]) -> list[Kind]:
-    """Returns those of the other kinds of which something is named."""
+    """Returns the other kinds that have a name in `named`."""
     return [of(name) for name in OTHERS if named[name]]
 
 
 def stored(kind: Kind, names: Sequence[str] | None = None) -> list[StoredArtifact]:
-    """Returns what of a kind is in the cache, or what has these names, as `ls` prints them; "*" is all.
+    """Returns the artifacts of a kind in the cache, or those with these names, as `ls` prints them; "*" is all.
 
     A name may be a glob, and may have the label: NAME@LABEL. Raises click.UsageError for one that stands for nothing.
     """
@@ -136,12 +142,12 @@ def counted(kind: Kind, number: int) -> str:
 
 
 def plural(noun: str) -> str:
-    """Returns what several are called: "pages of a JIT"."""
+    """Returns the plural of a noun: "pages of a JIT"."""
     return re.sub(r"(?= of | to |$)", "s", noun, count=1) if not noun.endswith("entry") else noun[:-1] + "ies"
 
 
 def to_json(one: StoredArtifact) -> dict[str, Any]:
-    """Returns what --json prints of one. The facts are those that a statement says."""
+    """Returns the object that --json prints for an artifact. Its facts are those of a statement."""
     fields: Mapping[str, Any] = one._asdict()
     names = ("path", "problem", "name", "label", "target", "topic", "size")
     return {**{name: fields[name] for name in names}, "fetched": one.is_fetched, **one.facts}

@@ -143,7 +143,7 @@ def _print_releases(releases: Sequence[Installed], with_benchmarks: bool) -> Non
 
 
 def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item]:
-    """Yields what a store holds, or what it has of these names. Raises StoreError; click.UsageError at the end."""
+    """Yields the items of a store, or those with these names. Raises StoreError; click.UsageError at the end."""
     from opforge.packages.form.names import check
     from opforge.remote import maintenance
 

@@ -37,7 +37,7 @@ def verbosity() -> int:
 
 
 def set_verbosity(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Keeps what -q or -v asks for. With -v, what opforge logs is printed: hits, misses and their reasons."""
+    """Keeps the choice of -q or -v. With -v, opforge's log is printed: hits, misses and their reasons."""
     if not value:
         return
     chosen = QUIET if param.name == "quiet" else VERBOSE

@@ -114,7 +114,7 @@ def command(
 def _as_json(
     packages: Sequence[Published], sent: Sequence[Pushed], failed: Sequence[tuple[str, str]], others: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what --json prints: `others` are the kinds, beside packages and ops, that were named."""
+    """Returns the object that --json prints. `others` are the kinds, beside packages and ops, that were named."""
     return {
         "packages": [{**done._asdict(), "version": str(done.version)} for done in packages],
         **{name: [done._asdict() for done in sent if done.kind == name] for name in others},

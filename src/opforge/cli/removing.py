@@ -97,7 +97,7 @@ def rm_command(
 
 
 def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[list[Eviction], int]:
-    """Returns what will be removed from the cache, and how many pinned entries stay."""
+    """Returns the removals from the cache, and the number of pinned entries that stay."""
     from opforge.cache.current import own_store
     from opforge.cache.maintenance import gc
     from opforge.cache.records import pins
@@ -112,7 +112,7 @@ def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[lis
 
 
 def _evictions_of(kind: Kind, names: Sequence[str]) -> list[Eviction]:
-    """Returns what of a kind will be removed."""
+    """Returns the removals of one kind's artifacts."""
     from opforge.cache.maintenance import gc
 
     return [gc.Eviction(kind.noun, one.path, one.size, NAMED, one.name) for one in kinds.stored(kind, names)]

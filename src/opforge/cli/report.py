@@ -93,7 +93,7 @@ def gather(show_environment: Callable[[Mapping[str, Any]], None] | None = None) 
 
 
 def _print_environment(shows_all: bool, report: Mapping[str, Any]) -> None:
-    """Prints what needs no torch, whose import takes seconds."""
+    """Prints the parts of the report that need no torch, whose import takes seconds."""
     python, torch = report["python"], report["torch"]
     click.echo(f"Python {python['version']} ({python['tag']}), {python['path']}")
     click.echo(torch["problem"] if "problem" in torch else f"torch {torch['version']}, {torch['path']}")

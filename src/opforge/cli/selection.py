@@ -214,7 +214,7 @@ def own_class(import_path: str) -> Any:
 
 
 def imported(name: str, load: Callable[[], T]) -> T:
-    """Returns what `load` imports. Warns if that loads ops: the command then reports their state after that.
+    """Returns the result of `load`, which imports it. Warns if ops are loaded: the command reports their later state.
 
     What the module prints goes to standard error: standard output may be one JSON document.
     """

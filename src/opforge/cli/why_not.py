@@ -21,6 +21,8 @@ from .guard import FAILED, OK, Guarded, json_option
 from .output import counted, emit_json
 
 if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
     from opforge.builders.facade.obstacles import Obstacle, Sources
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -200,7 +202,6 @@ def _check_size(name: str, size: int) -> None:
 
 def _of_distribution(name: str) -> Path:
     """Returns the folder of an installed distribution's sources. Raises InspectionError."""
-    import json
     from importlib import metadata
     from urllib.parse import unquote, urlparse
 
@@ -211,7 +212,7 @@ def _of_distribution(name: str) -> Path:
     except (metadata.PackageNotFoundError, ValueError):
         advice = "Name a file, a folder, an archive, or an installed package"
         raise InspectionError(name, "there is no such file, folder or installed package", advice) from None
-    where = urlparse(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
+    where = urlparse(_url_of(found))
     if where.scheme == "file" and os.path.isdir(unquote(where.path)):
         return Path(unquote(where.path))
     sources = [path for path in found.files or () if path.suffix in UNIT_ENDINGS]
@@ -219,6 +220,17 @@ def _of_distribution(name: str) -> Path:
         advice = f"Name its source distribution: pip download --no-deps --no-binary :all: {name}"
         raise InspectionError(name, f"{name} {found.version} was installed without its C++ sources", advice)
     return Path(os.path.commonpath([os.path.dirname(str(path.locate())) for path in sources]))
+
+
+def _url_of(found: Distribution) -> str:
+    """Returns the URL that a distribution was installed from; empty if its installer has not noted one."""
+    from opforge.cache.schema import TEXT, FormatError, parse, record
+
+    try:
+        value = parse((found.read_text("direct_url.json") or "{}").encode(), record({}, {"url": TEXT}, is_open=True))
+    except FormatError:
+        return ""
+    return str(value.get("url", ""))
 
 
 def _shown(found: Report, root: Path, shown: str) -> Report:

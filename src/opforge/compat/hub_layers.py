@@ -164,7 +164,7 @@ def _load_local(repo_path: str | Path, package_name: str | None = None, **_optio
 
 
 def _has(load: Callable[..., ModuleType]) -> Callable[..., bool]:
-    """Returns what answers `has_kernel` of `kernels`: whether a package can be loaded. It is loaded then."""
+    """Returns the function for `has_kernel` of `kernels`: it says whether a package can be loaded, and loads it."""
 
     def has_kernel(repo_id: str, *, revision: str | None = None, version: int | None = None, **_options: Any) -> bool:
         loading = importlib.import_module("kernels.load")

@@ -147,7 +147,7 @@ class CompileForbiddenError(BuildForbiddenError):
 
     def __init__(self, op: str, label: str = "") -> None:
         missing = f"nothing that was warmed as {label!r} fits" if label else "no compiled graph fits"
-        scope = f"opforge.warmed({label!r})" if label else "opforge.compiled(NAME)"
+        scope = f"opforge.warm({label!r})" if label else "opforge.compiled(NAME)"
         OpforgeError.__init__(
             self,
             f"{op}: {missing}, and opforge.no_builds() forbids compiling."

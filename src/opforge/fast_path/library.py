@@ -138,7 +138,7 @@ def is_record(record: Any) -> bool:
 def integrity_problem(
     entry: Entry, owners: Collection[int], full: bool = False, allowed_write_bits: int = 0
 ) -> str | None:
-    """Returns what is wrong with an entry's library, or None.
+    """Returns the problem of an entry's library; None if the library is intact.
 
     Args:
         entry: The entry, whose record has been read.
@@ -355,7 +355,7 @@ def opened_file(entry: Entry) -> int:
 
 
 def described(handle: int) -> tuple[list[str], str]:
-    """Returns what a library says of itself: `namespace::schema` for each op, and its kernels' types.
+    """Returns a library's own description: `namespace::schema` for each op, and the types of its kernels.
 
     For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas.
     """
@@ -439,7 +439,7 @@ def loaded_handle(entry: Entry) -> int:
 
 
 def tunables(handle: int) -> dict[str, int]:
-    """Returns what an opened library lets set, with the defaults. Raises OSError if it has no tunables."""
+    """Returns the tunables of an opened library with their defaults. Raises OSError if it has none."""
     text = ctypes.string_at(memory.FUNCTION(_ctypes.dlsym(handle, TUNABLES))(0, 0, 0))
     number, *lines = text.decode().split("\n")
     if number != TUNABLE_INTERFACE:
@@ -473,7 +473,7 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
 
 
 def python_functions(where: str, op: Any) -> Mapping[str, Any]:
-    """Returns what `where`, a "module:function", returns for a loaded op: more of its functions, by name."""
+    """Returns further functions of a loaded op by name: the result of `where`, a "module:function"."""
     module, _, name = where.partition(":")
     functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
     return functions

@@ -136,7 +136,7 @@ def value_of(variable: str) -> str:
 
 
 def _is_tuned(entry: Entry, value: Mapping[str, Any]) -> bool:
-    """Sets what was found for an op's tunables; returns whether it could."""
+    """Sets the values that a look-up has found for an op's tunables. Returns whether the library has taken them."""
     try:
         return not library.set_tuned(entry, value["rows"])
     except memory.UNREADABLE:
@@ -267,7 +267,7 @@ def is_as_written(base: type) -> bool:
 
 
 def set_on(base: type) -> dict[str, Any]:
-    """Returns what somebody has set on the class of all builders, and None for what was removed."""
+    """Returns the attributes that were set on the class of all builders; an attribute that was removed is None."""
     own = vars(base)
     names = [name for name in {**own, **as_written} if own.get(name) is not as_written.get(name)]
     return {name: own.get(name) for name in names if not name.startswith("__annotat")}  # what Python itself adds

@@ -73,7 +73,7 @@ def level_here() -> str:
 
 
 def name_parts() -> list[object]:
-    """Returns what the name of a remembered look-up holds of the machine: what is read without opening a file.
+    """Returns the machine's part in the name of a remembered look-up: the facts that are known without opening a file.
 
     The rest cannot change between two look-ups of one name without a stamp that changes (torch's version), or is judged
     at each load (devices and driver).
@@ -103,7 +103,7 @@ def libstdcxx() -> str:
 
 
 def _read_libstdcxx() -> str:
-    """Returns what `libstdcxx` does, as it is now.
+    """Returns the version that `libstdcxx` remembers, read anew.
 
     The dynamic linker is asked for the path: reading /proc/self/maps takes ten times as long in a process with torch.
     """

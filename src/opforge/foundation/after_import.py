@@ -46,7 +46,7 @@ class _CallingLoader(Loader):
         self._loader, self._call = loader, call
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Returns what the module's own loader returns."""
+        """Returns the module of its own loader; None for a usual one."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:

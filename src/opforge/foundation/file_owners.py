@@ -189,7 +189,7 @@ class _Judge:
         """Those that the user has named."""
 
     def outcome(self) -> tuple[str, str] | None:
-        """Returns what is wrong with folders that others may write, and what to do about all of them; or None."""
+        """Returns the problem of the folders that others may write, and a hint for all of them; None without one."""
         if not self._open:
             for path, status in self._used.items():
                 _report(path, status)

@@ -177,7 +177,7 @@ def read_json(path: str) -> Any:
 
 
 def stamp_of(path: str) -> list[int]:
-    """Returns what changes with a file: its size, times and inode. Raises OSError."""
+    """Returns a file's stamp, which changes with the file: its size, times and inode. Raises OSError."""
     status = os.lstat(path)
     inode = memory.inode_of(path, status, follows=False)
     # A folder's size and times change with the names in it: a file that was added is seen by that.

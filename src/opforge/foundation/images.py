@@ -32,7 +32,7 @@ BY_CONTENT, ALL_BY_CONTENT = -1, -2
 
 
 def mount_of(place: str, number: int, is_disk: bool, is_written: bool) -> int:
-    """Returns what the files of a mount are known by besides their stamps: its number, nothing (0), or their content.
+    """Returns the part of a mount in its files' stamps: its number, 0 for none, BY_CONTENT or ALL_BY_CONTENT.
 
     Coarse times alone make a network's file system no image: Lustre's are whole seconds, and comparing contents there
     would be slow.

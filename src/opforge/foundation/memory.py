@@ -174,7 +174,7 @@ _system: list[Any] = []
 
 
 def mount_of(path: str, status: os.stat_result, follows: bool) -> int:
-    """Returns what is added to the inodes of one device's files in their stamps; path and status are of one of them.
+    """Returns the number that a device adds to the inodes in its files' stamps; path and status are those of one file.
 
     That is a number for what is mounted to be written, and since when: 0 if stamps identify the files by themselves.
     What is negative says that they are known by their content: see `images.mount_of`.

@@ -65,7 +65,7 @@ def remember(name: str, watched: FlatStamps, value: object, at_ns: int = 0, link
 
 
 def _keep(name: str, data: bytes) -> bool:
-    """Writes what is remembered under this name. Returns whether it could be written anywhere."""
+    """Writes the data of a name into the memory. Returns whether it could be written anywhere."""
     for folder in folders():
         lookups = f"{folder}/{LOOKUPS}"
         try:
@@ -115,7 +115,7 @@ def remove_unused() -> None:
 
 
 def _remove_machine(folder: str) -> None:
-    """Removes what is remembered in the folder of a machine, and the folder if nothing else is in it."""
+    """Removes the memory's files from the folder of a machine, and the folder if it is then empty."""
     try:
         for part, form in ((LOOKUPS, _OWN_NAME), ("", _OWN_COUNTS)):
             place = os.path.join(folder, part)
@@ -133,7 +133,7 @@ def _is_own_name(name: str) -> bool:
 
 
 def write_counts() -> None:
-    """Appends what this process has counted, in one write: lines of several processes do not mix.
+    """Appends the counts of this process in one write: lines of several processes do not mix.
 
     Where nothing can be written, it is lost.
     """

@@ -1,4 +1,4 @@
-"""The version of opforge, in a module that imports nothing."""
+"""The version of opforge, stated here alone. The module imports nothing."""
 
 VERSION = "0.1.0rc1"
-"""pyproject.toml states it too; a test compares them."""
+"""A literal: setuptools reads it from this file, without an import, for the metadata of a distribution."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any
 
 from opforge.cache.current import current_store, writable_store
@@ -72,14 +73,14 @@ class Session:
         if self.problem:
             notices.warn("%s: compiled graphs are neither found nor kept: %s.", self.name, self.problem)
             return
-        found = list[Read]()
+        first: Read | None = None
         try:
             self.found_none = not self._folders()
             self.entries = self._opened()
-            found = self._new()
-            if not found:
+            first = next(found := self._new(), None)
+            if first is None:
                 self._wait(self.entries)
-                found = self._new()
+                first = next(found := self._new(), None)
         except (CacheDirError, OSError) as error:
             self.problem = str(error)
             log.warning("%s: compiled graphs are not kept: %s", self.name, error)
@@ -89,11 +90,11 @@ class Session:
         try:
             self._private.enter_context(inductor.caches_in(private_folder.new(self.topic.key)))
         except OSError as error:  # then what was found must not be given to torch, which would keep it
-            found, self.problem = [], f"no private folder can be made ({error.strerror})"
+            first, self.problem = None, f"no private folder can be made ({error.strerror})"
             log.warning("%s: compiled graphs are neither found nor kept: %s.", self.name, self.problem)
-        if found:
+        if first is not None:
             self._held.close()
-            self._take(found)
+            self._take(chain([first], found))
         if not self.problem:  # the folder is torch's for all threads
             with _lock:
                 others = [other for other in [*_sessions.values()] if other.pid == os.getpid()]
@@ -101,6 +102,7 @@ class Session:
                 for one in [*other.pages]:
                     if (artifacts := other._artifacts(one)) is not None:
                         other._give(one, artifacts)
+                        artifacts.clear()
 
     def _opened(self) -> Entries:
         made = features.features()
@@ -134,17 +136,23 @@ class Session:
             notices.warn("%s %s", str(error).partition(" Raise ")[0], too)
             return LockResult.READY
 
-    def _new(self) -> list[Read]:
-        """Returns the pages that this session has not read yet, with their artifacts."""
+    def _new(self) -> Iterator[Read]:
+        """Yields the pages that this session has not read yet, with their artifacts, which are read one by one."""
         assert self.entries is not None
-        pages = [one for one in self.entries.pages if one.folder not in self._seen]
-        read = [(one, artifacts) for one in pages if (artifacts := self._artifacts(one)) is not None]
-        in_use = {one.folder for one in self.entries.pages}  # one that was damaged may be fetched again
-        self._seen.update(one.folder for one in pages if one.folder in in_use)
-        return read
+        for one in [one for one in self.entries.pages if one.folder not in self._seen]:
+            artifacts = self._artifacts(one)
+            if any(
+                used.folder == one.folder for used in self.entries.pages
+            ):  # one that was damaged may be fetched again
+                self._seen.add(one.folder)
+            if artifacts is not None:
+                yield one, artifacts
 
     def _take(self, found: Iterable[Read]) -> bool:
-        """Gives pages to torch, and offers their libraries; returns whether it took any."""
+        """Gives pages to torch, and offers their libraries; returns whether it took any.
+
+        The artifacts of a page are dropped before the next one is read: together they may be larger than the memory.
+        """
         assert self.entries is not None
         taken = list[Page]()
         for one, artifacts in found:
@@ -154,6 +162,7 @@ class Session:
                 for kind, key, function in artifacts:
                     if kind == inductor.FUNCTION and function not in self.functions.setdefault(key, []):
                         self.functions[key].append(function)
+            artifacts.clear()
         self.pages += taken
         if self.recording is not None:
             self.recording.offer(self.entries, taken)

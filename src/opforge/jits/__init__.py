@@ -1,1 +1,1 @@
-"""Keeps code that JITs of other projects compile, as signed pages of entries: `opforge.warmed`."""
+"""Keeps code that JITs of other projects compile, as signed pages of entries: `opforge.warm`."""

@@ -60,7 +60,7 @@ class Adapter(ABC):
     """`gpu` for code that no host runs, `host` for code of the host, `pickle`: the most that its pages may hold."""
     carries: ClassVar[str]
     """A pattern of the paths that an entry may have. Any other is never laid out."""
-    scope: ClassVar[str] = "opforge.warmed"
+    scope: ClassVar[str] = "opforge.warm"
     """The scope that keeps its entries, for texts."""
     format: ClassVar[int] = 1
     """Of its keys and files. With another number nothing that is stored is found."""
@@ -82,10 +82,7 @@ class Adapter(ABC):
 
     def version(self) -> str:
         """Returns the version of the JIT; empty if it is not installed."""
-        try:
-            return metadata.version(self.package)
-        except metadata.PackageNotFoundError:
-            return ""
+        return version_of(self.package)
 
     def version_problem(self) -> str:
         """Returns why the adapter does nothing; empty if it works."""
@@ -138,9 +135,17 @@ class Adapter(ABC):
             undo()
 
 
+def version_of(package: str) -> str:
+    """Returns the version of a distribution; empty if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def every() -> dict[str, str]:
     """Returns where each adapter is, by name: opforge's own, and those of other packages."""
-    return {**{point.name: point.value for point in entry_points(GROUP)}, **BUILT_IN}
+    return {**BUILT_IN, **{one.name: one.value for one in entry_points(GROUP) if one.name not in BUILT_IN}}
 
 
 @cache

@@ -21,7 +21,7 @@ from opforge.foundation.fork_lock import ForkLock
 from opforge.torch_internals import inductor
 
 from . import page, private_folder, store
-from .page import Files, Page, PageError, Topic
+from .page import Files, Page, Topic
 
 if TYPE_CHECKING:
     from .remote import Remotes
@@ -60,16 +60,16 @@ class Entries:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def get(self, key: str, counts: bool = True) -> Files | None:
-        """Returns the files of an entry, each compared with its digest; None if there is none.
-
-        `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
-        """
-        found = self.find(key, counts)
+    def get(self, key: str) -> Files | None:
+        """Returns the files of an entry, each compared with its digest; None if there is none."""
+        found = self.find(key)
         return None if found is None else found[1]
 
     def find(self, key: str, counts: bool = True) -> tuple[Page, Files] | None:
-        """Returns what `get` returns, with the page that has it."""
+        """Returns what `get` returns, with the page that has it.
+
+        `counts` is false for a caller that does not use all that it gets, and counts `hits` itself.
+        """
         with self._lock:
             for _again in range(2):
                 found = self._find(key)
@@ -305,5 +305,5 @@ class Entries:
                 made = store.united(among, self.topic, own if len(own) > store.MAX_OWN else mine)
             if settings.remotes():
                 self.remotes().publish(made)
-        except (CacheDirError, LockTimeoutError, OSError, PageError) as error:
+        except (CacheDirError, LockTimeoutError, OSError, ValueError) as error:
             log.warning("%s: compiled code is not united: %s", self.topic.name, error)

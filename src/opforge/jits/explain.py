@@ -21,15 +21,19 @@ class Explained(NamedTuple):
 
 
 def explain(layout: Layout, name: str) -> Iterator[Explained]:
-    """Yields what a store has for ADAPTER/LABEL. Raises KeyError for an adapter that there is not."""
+    """Yields what a store has for ADAPTER/LABEL. Raises KeyError for an adapter that there is not.
+
+    Where the adapter does nothing, as the JIT is not installed or of another release, that comes first.
+    """
     one = adapter.at(adapter.every()[name.partition("/")[0]])
-    here = one.fingerprint()
+    here, idle = one.fingerprint(), one.version_problem()
     for stored in JIT.stored(layout):
         if stored.name == name and not stored.problem:
             there = stored.facts["fingerprint"]
             names = sorted({*there, *here})
-            differs = [
-                f"{part}: {there.get(part, 'nothing')}, and here {here.get(part, 'nothing')}"
+            differs = [idle] if idle else []
+            differs += [
+                f"{part}: {there.get(part) or 'nothing'}, and here {here.get(part) or 'nothing'}"
                 for part in names
                 if there.get(part) != here.get(part)
             ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from . import private_folder
+from .adapter import version_of
 from .ninja import NinjaAdapter
 
 
@@ -24,7 +25,7 @@ class FlashInfer(NinjaAdapter):
 
     def settings(self) -> dict[str, str]:
         """Returns the version of tvm-ffi too, whose headers the modules include."""
-        return {**super().settings(), "apache-tvm-ffi": metadata.version("apache-tvm-ffi")}
+        return {**super().settings(), "apache-tvm-ffi": version_of("apache-tvm-ffi")}
 
     def install(self) -> Callable[[], object]:
         """Replaces the call of ninja."""

@@ -22,7 +22,7 @@ class JitKind(Kind):
 
     name, noun = "jit", "page of a JIT"
     titles, title_form = rf"{ADAPTER}/{LABEL}@[0-9a-f]{{{DIGITS}}}", "ADAPTER/LABEL@DIGITS"
-    maker = "opforge.warmed(LABEL) keeps them, and opforge.compiled(NAME) those of torch.compile"
+    maker = "opforge.warm(LABEL) keeps them, and opforge.compiled(NAME) those of torch.compile"
     unsigned = "unsigned=1 is not enough for what a JIT compiled, which is machine code: sign it"
     merge = PAGES
 

@@ -4,8 +4,10 @@ A build's own files of headers are known after it alone. So an entry has the lis
 include folder that has it and its content, and an entry counts where these are the same, and where the user's folders
 have the same of all files that an `#include` names: a new one could be taken in the place of another. Headers of the
 JIT's package come with its version, those of CUDA with its release. Those in the compilers' own folders are not
-compared, as the compiler may be another one too; /usr/local is the user's. What cannot be known on another machine is
-not kept: a header that no include folder has, a library in a folder of the user's, and what was changed meanwhile.
+compared; /usr/local is the user's. An entry that this machine has made counts as long as its compilers are the same: as
+for ops, one that was fetched may be of other compilers, and no compiler is needed. What cannot be known on another
+machine is not kept: a header that no include folder has, a library in a folder of the user's, and what was changed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from typing import Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.schema import SHA256, FormatError, items, record, row, text, whole
+from opforge.errors import OpforgeError
 from opforge.foundation.environment import HEADER_VARIABLES, PASSED_ENV
 from opforge.foundation.files import write_file
 from opforge.foundation.memory import SECOND_NS
 
-from . import notices
+from . import compilers, notices
 from .adapter import Adapter
 from .page import Files
 
@@ -47,10 +50,11 @@ SCHEMA = record(
         "folders": items(row(whole(), text()), MAX_HEADERS),
         "names": items(text(), MAX_NAMES),
         "present": items(row(whole(), whole()), MAX_NAMES),
+        "compilers": SHA256,
     }
 )
 """For each header of the user's: which include folder has it, its path there, its content. For all of the user's
-folders: which of the names there is."""
+folders: which of the names there is. And what the compilers were."""
 TOOLS = re.compile(r"^(?:cxx|cc|nvcc|cuda_home|name|\w+_launcher) = .*$", re.MULTILINE)
 COMPILER = re.compile(r"^(?:cxx|cc) = (.+)$|-ccbin(?:=|\s+)(\S+)", re.MULTILINE)
 CUDA = re.compile(r"^(?P<name>cuda_home|nvcc) = (?P<path>\S+)$", re.MULTILINE)
@@ -82,6 +86,9 @@ class _Ordered(NamedTuple):
     sources: Mapping[str, str]
     """Each with its digest."""
     compilers: Collection[str]
+    """Those of the host."""
+    nvcc: str
+    """The compiler of the device; empty if there is none."""
     cuda: Collection[str]
     """The folders of CUDA's headers."""
     problem: str
@@ -91,7 +98,7 @@ class _Ordered(NamedTuple):
 class NinjaAdapter(Adapter):
     """The base of adapters of JITs that run ninja in a private folder, and load a library from there."""
 
-    holds, format = "host", 2
+    holds, format = "host", 3
     carries = r"[\w.-]{1,200}\.so|inputs\.json"
 
     @abstractmethod
@@ -124,19 +131,20 @@ class NinjaAdapter(Adapter):
             write_file(os.path.join(folder, path), found[path], 0o700)  # in the place of an older one, which is loaded
 
     def _make(self, folder: str, ordered: _Ordered, what: str, build: Callable[[], Any]) -> None:
-        began, problem = 0, ""
+        began, identity, problem = 0, "", ""
         try:
+            identity = compilers.identity(ordered.compilers, ordered.nvcc)
             _list_all_headers(folder)
             began = _clock(folder)
-        except OSError as error:
+        except (OSError, OpforgeError) as error:
             problem = str(error)
         build()
         try:
             if problem:
                 raise OSError(problem)
-            files = self._built(folder, ordered, began)
+            files = self._built(folder, ordered, began, identity)
             self.entries.put(f"{ordered.key}.{bytes_digest(files[INPUTS])[:16]}", what, files)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError, OpforgeError) as error:
             notices.warn("%s is not kept: %s", what, error)
 
     # -- what is built -------------------------------------------------------------------------------------------------
@@ -146,11 +154,12 @@ class NinjaAdapter(Adapter):
             with open(os.path.join(folder, BUILD), encoding="utf-8") as file:
                 rules = file.read().replace("$:", ":").replace(" $\n", " ").replace(" -MMD ", " -MD ")
             sources = {match["path"]: _digest(match["path"]) for match in SOURCE.finditer(rules)}
-            home, cuda, release = _cuda(rules)
+            nvcc, home, cuda, release = _cuda(rules)
             cubins = {name: _digest(os.path.join(folder, name)) for name in _ending(folder, ".cubin")}  # are embedded
         except (OSError, ValueError) as error:
-            return _Ordered("", (), {}, (), (), str(error))
-        compilers = {one for found in COMPILER.findall(rules) for one in found if one} | ({"g++"} if home else set())
+            return _Ordered("", (), {}, (), "", (), str(error))
+        started = {one for found in COMPILER.findall(rules) for one in found if one}
+        started |= {os.environ.get("NVCC_CCBIN") or "g++"} if home else set()
         paths = [match["path"] for match in INCLUDE.finditer(rules)]
         paths += [path for name in HEADER_VARIABLES for path in os.environ.get(name, "").split(":") if path]
         folders = [*map(os.path.dirname, sources), *(os.path.normpath(os.path.join(folder, path)) for path in paths)]
@@ -167,12 +176,14 @@ class NinjaAdapter(Adapter):
             rules = _replaced(rules, f"{home}/{part}", f"$cuda_home/{part}")
         problem = _problem(rules)
         rules += f"\n{[*map(roots.index, folders)]}\n{cubins}\n{release}"
-        return _Ordered(bytes_digest(rules.encode()), roots, sources, compilers, cuda, problem)
+        return _Ordered(bytes_digest(rules.encode()), roots, sources, started, nvcc, cuda, problem)
 
-    def _built(self, folder: str, ordered: _Ordered, began: int) -> Files:
+    def _built(self, folder: str, ordered: _Ordered, began: int, identity: str) -> Files:
         """Returns what ninja has made. Raises ValueError for what could not be known again; OSError."""
         inputs = self._inputs(folder, ordered, began)
-        inputs["present"] = _present(inputs, ordered.roots)
+        inputs["present"], inputs["compilers"] = _present(inputs, ordered.roots), identity
+        if compilers.identity(ordered.compilers, ordered.nvcc) != identity:
+            raise ValueError("the compiler was changed while it ran")
         for place, name in inputs["present"]:
             number, below = inputs["folders"][place]
             _check_unchanged(os.path.join(ordered.roots[number], below, inputs["names"][name]), began)
@@ -183,7 +194,7 @@ class NinjaAdapter(Adapter):
         return files
 
     def _inputs(self, folder: str, ordered: _Ordered, began: int) -> dict[str, Any]:
-        """Returns what SCHEMA has, but what is present. Raises as `_built`."""
+        """Returns what SCHEMA has, but what is present and the compilers. Raises as `_built`."""
         listed, packages = _listed(folder), [*self.packages()]
         own = [*_own_folders(ordered.compilers), *ordered.cuda]
         rows, names, folders = list[list[Any]](), set[str](), set[tuple[int, str]]()
@@ -211,15 +222,16 @@ class NinjaAdapter(Adapter):
         return {"headers": rows, "folders": [[*one] for one in sorted(folders)], "names": sorted(names)}
 
     def _found(self, ordered: _Ordered) -> Files | None:
-        """Returns an entry whose headers are those of this machine."""
+        """Returns an entry whose headers, and whose compilers if it was made here, are those of this machine."""
         for key in self.entries.all_keys():
             if key.startswith(f"{ordered.key}."):
-                files = self.entries.get(key, counts=False)
-                if files is None:
+                found = self.entries.find(key, counts=False)
+                if found is None:
                     continue
+                page, files = found
                 try:
                     inputs = schema.parse(files[INPUTS], SCHEMA)
-                    is_same = _is_same(inputs, ordered.roots)
+                    is_same = _is_same(inputs, ordered.roots) and (page.is_fetched or _is_compiled(inputs, ordered))
                 except (KeyError, IndexError, FormatError) as error:
                     notices.warn("%s: the list of headers in %s cannot be used: %s", self.name, key, error)
                     continue
@@ -237,6 +249,14 @@ def _is_same(inputs: Mapping[str, Any], roots: Sequence[str]) -> bool:
     except (OSError, ValueError):
         return False
     return _present(inputs, roots) == [[*one] for one in inputs["present"]]
+
+
+def _is_compiled(inputs: Mapping[str, Any], ordered: _Ordered) -> bool:
+    """Returns whether the compilers are the same; also where there are none: they could make no other."""
+    try:
+        return bool(compilers.identity(ordered.compilers, ordered.nvcc) == inputs["compilers"])
+    except OpforgeError:
+        return True
 
 
 def _present(inputs: Mapping[str, Any], roots: Sequence[str]) -> list[list[int]]:
@@ -258,14 +278,14 @@ def _problem(rules: str) -> str:
     return f"{others[0]} may change, and its content is not known" if others else ""
 
 
-def _cuda(rules: str) -> tuple[str, Sequence[str], str]:
-    """Returns the folder of CUDA or ROCm, those of its headers, and its release; empty if it is not used.
+def _cuda(rules: str) -> tuple[str, str, Sequence[str], str]:
+    """Returns nvcc, the folder of CUDA or ROCm, those of its headers, and its release; empty if it is not used.
 
     Raises ValueError for a release that is not known.
     """
     named = {match["name"]: match["path"] for match in CUDA.finditer(rules)}
     if "nvcc" not in named:
-        return "", (), ""
+        return "", "", (), ""
     nvcc = named["nvcc"].replace("$cuda_home", named.get("cuda_home", ""))
     home = named.get("cuda_home") or os.path.dirname(os.path.dirname(nvcc))
     targets = sorted(glob(f"{home}/targets/*/include"))
@@ -277,8 +297,8 @@ def _cuda(rules: str) -> tuple[str, Sequence[str], str]:
             except FileNotFoundError:
                 continue
             if found:
-                return home, [folder, *targets], f"{name} {'.'.join(found)}"
-    raise ValueError(f"the release of CUDA is not known: {home}/include has no cuda.h")
+                return nvcc, home, [folder, *targets], f"{name} {'.'.join(found)}"
+    raise ValueError(f"the release of CUDA is not known: {home}/include has no cuda.h. Set CUDA_HOME to CUDA's folder")
 
 
 def _listed(folder: str) -> set[str]:

@@ -143,24 +143,22 @@ def entry_problem(key: str, files: Files) -> str:
     return schema.problem({key: {}}, INDEXED) or next(filter(None, map(trees.path_problem, files)), "")
 
 
-def write(folder: str, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
-    """Writes a page to a new folder; returns the digest of its tree.
+def write(folder: str, entries: Iterable[tuple[str, Files]], facts: Mapping[str, Any]) -> str:
+    """Writes a page to a new folder; returns the digest of its tree. An entry is in memory until the next one is taken.
 
     `facts` are those of FACTS without the parts. Raises OSError, FormatError for what could not be read again.
     """
-    index = {
-        key: {path: [bytes_digest(content), len(content)] for path, content in files.items()}
-        for key, files in entries.items()
-    }
+    index = dict[str, dict[str, list[Any]]]()
     objects = os.path.join(folder, TREE, OBJECTS)
     os.makedirs(objects, mode=0o700)
-    for files in entries.values():
-        for content in files.values():
-            write_file(os.path.join(objects, bytes_digest(content)), content)
+    for key, files in entries:
+        index[key] = {path: [bytes_digest(content), len(content)] for path, content in files.items()}
+        for path, content in files.items():
+            write_file(os.path.join(objects, index[key][path][0]), content)
     data = canonical(schema.checked(index, INDEXED))
     write_file(os.path.join(folder, TREE, INDEX), data)
     digest = _digest(data, index)
-    write_record(folder, digest, {**facts, "parts": sorted(map(part_of, entries))})
+    write_record(folder, digest, {**facts, "parts": sorted(map(part_of, index))})
     return digest
 
 

@@ -1,4 +1,4 @@
-"""`opforge.warmed`: a scope in which JITs load code compiled under a label before, and store the code they compile."""
+"""`opforge.warm`: a scope in which JITs load code compiled under a label before, and store the code they compile."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .page import LABEL
 
 log = logging.getLogger("opforge")
 EXPECTED = "up to 100 letters, digits, '_' and '-'"
-_open: list[warmed] = []
+_open: list[warm] = []
 _after: dict[str, Callable[[ModuleType], None]] = {}
 _lock = ForkLock()
 
 
-class warmed:
+class warm:
     """A scope in which JITs load code compiled under a label from opforge's store, and store the code they compile.
 
-        with opforge.warmed("solver", jits=["triton", "triton-host"]):
+        with opforge.warm("solver", jits=["triton", "triton-host"]):
             step(model, batch)  # the first call compiles, on one machine
 
     Missing code is fetched from the remotes, if a key signed it that is trusted for jit:ADAPTER/LABEL: such a key
@@ -71,7 +71,7 @@ class warmed:
         """The entries that were compiled since the scope began, by adapter."""
         return {name: tuple(entries.made) for name, (_adapter, entries) in self._begun.items() if entries}
 
-    def __enter__(self) -> warmed:
+    def __enter__(self) -> warm:
         """Begins the adapters of the JITs that are imported, and those of the others when they are."""
         with _lock:
             self._depth += 1
@@ -144,18 +144,18 @@ def _imported(name_of_module: str, _module: ModuleType) -> None:
                     scope._begin(name, one)
 
 
-_job: list[warmed] = []
+_job: list[warm] = []
 
 
 def begin_job() -> None:
-    """Begins the scope that OPFORGE_WARMED names, for this whole process. A setting that cannot be one is a warning."""
+    """Begins the scope that OPFORGE_WARM names, for this whole process. A setting that cannot be one is a warning."""
     if _job:
         return
-    label, _colon, jits = settings.warmed().partition(":")
+    label, _colon, jits = settings.warm().partition(":")
     try:
-        scope = warmed(label, [jit for jit in jits.split(",") if jit] or None)
+        scope = warm(label, [jit for jit in jits.split(",") if jit] or None)
     except SettingError as error:
-        log.warning("OPFORGE_WARMED: %s", error)
+        log.warning("OPFORGE_WARM: %s", error)
         return
     _job.append(scope.__enter__())
     process = os.getpid()

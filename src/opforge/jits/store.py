@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opforge.cache import staging
@@ -89,6 +89,10 @@ def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
 
 def write(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
     """Writes a page of these entries; returns its folder. Raises OSError, ValueError."""
+    return _write(among, where, entries.items(), facts)
+
+
+def _write(among: Store, where: Topic, entries: Iterable[tuple[str, Files]], facts: Mapping[str, Any]) -> str:
     staged = staging.new_folder(among.layout, where.key)
     try:
         finished = os.path.join(staged, "page")
@@ -151,28 +155,38 @@ def united(among: Store, where: Topic, pages: Sequence[Page]) -> list[str]:
     """
     left, made = [*pages], list[str]()
     while left:
-        entries, size, taken = dict[str, Files](), 0, list[Page]()
+        keys, size, taken = set[str](), 0, list[Page]()
         for one in [*left]:
-            if taken and (size + one.size > page.MAX_BYTES or len(entries) + len(one.entries) > page.MAX_ENTRIES):
+            if taken and (size + one.size > page.MAX_BYTES or len(keys | one.entries.keys()) > page.MAX_ENTRIES):
                 continue
             try:
-                entries = {**{key: one.entry(key) for key in one.entries}, **entries}
-                size += one.size
+                page.check_tree(os.path.join(one.folder, page.TREE), one.digest, one.owners)
+                keys, size = keys | one.entries.keys(), size + one.size
                 taken.append(one)
             except FileNotFoundError:
                 pass  # another process has united it
             except PageError as error:
                 set_aside(among, where, one.folder, str(error))
             left.remove(one)
-        if entries:
+        if taken:
             facts = {"holds": taken[0].facts["holds"], "features": _features(taken)}
-            folder = taken[0].folder if len(taken) == 1 else write(among, where, entries, facts)
+            folder = taken[0].folder if len(taken) == 1 else _write(among, where, _entries_of(taken), facts)
             made.append(folder)
             for one in taken:
                 if one.folder != folder:
                     discard(one.folder)
     limits.enforce_settings(among.layout)
     return made
+
+
+def _entries_of(pages: Sequence[Page]) -> Iterator[tuple[str, Files]]:
+    """Yields the entries of pages, one after another: together they may be larger than the memory that a job leaves."""
+    known = set[str]()
+    for one in pages:
+        for key in one.entries:
+            if key not in known:
+                known.add(key)
+                yield key, one.entry(key)
 
 
 def _features(pages: Sequence[Page]) -> list[str]:

@@ -8,7 +8,7 @@ Triton's key of a kernel has all that decides it: source, target, options, Trito
 library's source, and what `file` on PATH says of Python: with and without that program the keys differ. So it is
 replaced by the platform while a scope is open; Triton, Python and the C library are in the fingerprint.
 
-TRITON_CACHE_MANAGER=opforge.jits.triton_cache:StoreCache begins the scope of OPFORGE_WARMED in processes that do not
+TRITON_CACHE_MANAGER=opforge.jits.triton_cache:StoreCache begins the scope of OPFORGE_WARM in processes that do not
 import opforge, such as workers.
 """
 

@@ -1,4 +1,4 @@
-"""Triton's cache manager that keeps its files in the open scopes of `opforge.warmed`. Importing it imports Triton."""
+"""Triton's cache manager that keeps its files in the open scopes of `opforge.warm`. Importing it imports Triton."""
 
 from __future__ import annotations
 

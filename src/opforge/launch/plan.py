@@ -42,7 +42,7 @@ class Plan:
         return tuple(host for host in self.hosts if not host.is_local)
 
     def rank_command(self, engine: str, host: Host | None, dry_run: bool = False) -> list[str]:
-        """Returns what the engine starts for each rank: `opforge.launch.rank`, which then becomes the program.
+        """Returns the command that the engine starts for each rank: `opforge.launch.rank`, which becomes the program.
 
         Args:
             engine: Whose environment variables give the rank: torchrun, openmpi, hydra or slurm.

@@ -48,7 +48,7 @@ class Record:
         return f"<{self}>"
 
     def __str__(self) -> str:
-        """Returns one line."""
+        """Returns the replacement as one line."""
         if not self.kernel:
             return f"{self.name} ({self.layer}): original: {self.reason}"
         parts = [f"{self.name} ({self.layer}): {self.kernel}"]

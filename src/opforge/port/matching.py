@@ -26,7 +26,7 @@ class ArgumentChange(NamedTuple):
 
 
 def match_arguments(module: Module, call: cst.Call, rule: Rule) -> tuple[list[ArgumentChange], str | None]:
-    """Returns what becomes of each argument, and the reason why the call cannot be converted or None."""
+    """Returns the change of each argument, and the reason why the call cannot be converted, or None."""
     if rule.parameters is None:
         keywords = [argument.keyword.value if argument.keyword else None for argument in call.args]
         return [ArgumentChange(keyword, False, False) for keyword in keywords], None

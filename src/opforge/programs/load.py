@@ -94,7 +94,7 @@ def _verified(path: str, file: Archive, name: str, unsigned: bool) -> tuple[Mapp
 
 
 def _copy(path: str, file: Archive, files: Mapping[str, Any], clean: str) -> None:
-    """Writes what was verified to a new file: another reader of the old one could find other members in it."""
+    """Writes the verified members to a new file: another reader could find other members in the old one."""
     with zipfile.ZipFile(clean, "x", zipfile.ZIP_STORED) as target:
         for name, stated in files.items():
             with target.open(f"program/{name}", "w", force_zip64=True) as copy:

@@ -90,7 +90,7 @@ def save_program(
 
 
 def _check(path: str) -> None:
-    """Reads what was written, as `load_program` does. Raises ValueError, OSError."""
+    """Reads the written file, as `load_program` does. Raises ValueError, OSError."""
     with Archive(path) as written:
         signed = form.signed_in(written)
         facts = form.facts_of(statements.parse_as(signed.data if signed else b"", KIND))

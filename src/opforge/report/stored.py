@@ -37,7 +37,7 @@ class Changes(NamedTuple):
 
 
 def changes(layout: Layout, entry: listing.StoredEntry) -> Changes:
-    """Returns what has changed since an entry was built. Hashes every file that it was built from."""
+    """Returns the changes since an entry was built. Hashes every file that it was built from."""
     build = listing.build_of(layout, entry.key) or {}
     record = listing.record_of(layout, entry.key) or {}
     inputs, components = build.get("inputs", record.get("inputs")), build.get("components")

@@ -14,7 +14,7 @@ BUILT = ("ready", "cached")
 
 
 def attention(report: Mapping[str, Any]) -> list[str]:
-    """Returns what needs attention, each with what to do about it, and each reason once."""
+    """Returns the problems that need attention, each with its hint, and each reason once."""
     problems = [report["torch"].get("problem", ""), report["cache"]["problem"], report["ops_problem"]]
     problems += [*report["ops_left_out"], *report["accelerators"]["problems"], *report["accelerators"]["ignored"]]
     problems += [compiler["problem"] for compiler in report["compilers"]]

@@ -20,7 +20,7 @@ from .contract import Contract, skip
 RUN = """
 import json, runpy, sys
 import opforge
-with opforge.warmed("contract", jits=[{jit!r}]) as scope:
+with opforge.warm("contract", jits=[{jit!r}]) as scope:
     result = runpy.run_path("main.py")["result"]()
 name = {jit!r}
 print(json.dumps([result, list(scope.compiled.get(name, ())), scope.hits.get(name, 0)]))

@@ -126,7 +126,7 @@ def _metadata(tensor: Any) -> str:
 
 
 def description(kind: str, value: Any, describe: Describe) -> str:
-    """Returns what another process must find for a guard to hold. Raises AheadError."""
+    """Returns the value that another process must find for a guard to hold. Raises AheadError."""
     import torch
 
     if kind == TYPE_ALONE and type(value) not in PLAIN:
@@ -142,7 +142,7 @@ def description(kind: str, value: Any, describe: Describe) -> str:
 
 
 def problem(facts: Facts, function: Callable[..., Any], options: Options, by: Registrations) -> str:
-    """Returns what is another than when a function was compiled; empty if nothing is. Nothing is unpickled for it."""
+    """Returns the change since a function was compiled; empty if there is none. Nothing is unpickled for it."""
     if facts.settings != settings_digest(options):
         return "torch's settings are others"
     try:
@@ -213,7 +213,7 @@ class Ahead:
         return self._of(*self._self, *arguments, **named)
 
     def to_bytes(self) -> bytes:
-        """Returns what `load` takes: a pickle. Raises AheadError."""
+        """Returns the pickle that `load` takes. Raises AheadError."""
         try:
             return bytes(type(self._of).serialize(self._of).serialized_data)
         except Exception as error:  # of pickling: anything
@@ -415,9 +415,9 @@ def _group() -> Any:
 
 
 def ranks(is_for_all: bool = False) -> str:
-    """Returns what torch takes of the process group as constants, and a guard does not check.
+    """Returns the facts of the process group that torch takes as constants, and that no guard checks.
 
-    The rank is in it, as a function may have a branch on it, unless the function is for all ranks.
+    The rank is one of them, as a function may branch on it, unless the function is for all ranks.
     """
     import torch
 

@@ -393,7 +393,7 @@ def _library_key(cls: Any, arguments: Any) -> str:
 
 
 def _settings() -> str:
-    """Returns those of inductor's settings that shape a compiler's command."""
+    """Returns inductor's settings that shape a compiler's command."""
     from torch._inductor import config
 
     return _settings_of(config.get_hash())
@@ -424,7 +424,7 @@ def _fx_codegen_and_compile(module: Any) -> None:
 
 
 def graph_name(gm: Any, inputs: Sequence[Any]) -> str:
-    """Returns what messages call a graph: the function that its first operation is of, its line, and its inputs."""
+    """Returns the name of a graph in messages: the function of its first operation, its line, and its inputs."""
     where = "a graph of torch.compile"
     for node in gm.graph.nodes:
         lines = LINE.findall(node.meta.get("stack_trace") or "")

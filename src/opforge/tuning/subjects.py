@@ -170,7 +170,7 @@ def _launches(op: Any, case: Case, dtype: str, size: int, device: str) -> dict[s
 
 
 def places(subject: Subject, shapes: Mapping[str, Sequence[int]] | None) -> list[Timing]:
-    """Returns what is timed: cases with dtypes and sizes. Without shapes, those of the cases. Raises TuningError.
+    """Returns a subject's timings: cases with dtypes and sizes. Without shapes, the cases' own. Raises TuningError.
 
     A case of a Triton op that names no kernel is timed for each kernel that its call launches, and that no case before
     it has been timed for at this size.

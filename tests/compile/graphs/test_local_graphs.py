@@ -234,6 +234,25 @@ class TestWaiting:
         waiter.end()
 
 
+def test_the_artifacts_of_one_page_at_a_time_are_in_memory(machines, where, monkeypatch):
+    machines.enter("second")
+    for number in range(3):
+        put(where, made=number)
+    read, held = session.Session._artifacts, []
+
+    def artifacts(self, one):
+        assert not any(held)
+        held.append(read(self, one))
+        assert held[-1]
+        return held[-1]
+
+    monkeypatch.setattr(session.Session, "_artifacts", artifacts)
+    begun = session.Session(where)
+    begun.begin()
+    assert len(begun.pages) == len(held) == 3 and not any(held)
+    begun.end()
+
+
 class TestRefused:
     """One line, then a compile: what is missing here is only looked for, as the compile is the same everywhere."""
 
@@ -421,16 +440,16 @@ def test_a_store_that_cannot_be_written_is_said_once(machines, monkeypatch, warn
 
 
 class TestWarmed:
-    """`opforge.warmed` with the adapter `inductor` begins a scope of compiled graphs."""
+    """`opforge.warm` with the adapter `inductor` begins a scope of compiled graphs."""
 
     def test_it_says_once_what_was_compiled_and_counts_what_was_found(self, machines):
         own = machines.enter("first")
-        with opforge.warmed("views", ["inductor"]) as outer, opforge.warmed("views", ["inductor"]) as inner:
+        with opforge.warm("views", ["inductor"]) as outer, opforge.warm("views", ["inductor"]) as inner:
             run(flat)
             assert len(inner.compiled["inductor"]) == 1
         assert outer.compiled == inner.compiled and len(pages(own)) == 1
         machines.enter("second", own)
-        with opforge.warmed("views", ["inductor"]) as again:
+        with opforge.warm("views", ["inductor"]) as again:
             run(flat)
         assert again.compiled == {"inductor": ()} and again.hits["inductor"] > 0
 
@@ -439,7 +458,7 @@ class TestWarmed:
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "file"))
         before = os.environ["TORCHINDUCTOR_CACHE_DIR"]
-        with opforge.warmed("views", ["inductor"]):
+        with opforge.warm("views", ["inductor"]):
             pass
         assert not session._sessions and not inductor.observers
         assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before

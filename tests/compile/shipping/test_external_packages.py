@@ -72,14 +72,7 @@ def test_an_import_of_a_private_name_is_found(tmp_path):
 @pytest.fixture(scope="session", params=PACKAGES)
 def installed(request, tmp_path_factory):
     """(copy of a package's source, folder that it is installed in): installed by pip, then made read-only."""
-    root = tmp_path_factory.mktemp(request.param)
-    source, site = root / "source", root / "site"
-    shutil.copytree(os.path.join(EXAMPLES, request.param), source)  # setuptools builds inside the checkout
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-compile"]
-    process = subprocess.run([*pip, "--target", site, source], capture_output=True, text=True, timeout=120)
-    if "No module named pip" in process.stderr:
-        pytest.skip("this Python has no pip: apt install python3-venv")
-    assert process.returncode == 0, process.stderr
+    source, site = install(request.param, tmp_path_factory.mktemp(request.param))
     for folder, _, names in os.walk(site):
         for name in names:
             os.chmod(os.path.join(folder, name), 0o444)
@@ -89,12 +82,24 @@ def installed(request, tmp_path_factory):
         os.chmod(folder, 0o755)
 
 
-def run_tests(site, *arguments):
+def install(package, root):
+    """Installs a copy of a package's source by pip; returns (the copy, the folder that it is installed in)."""
+    source, site = root / "source", root / "site"
+    shutil.copytree(os.path.join(EXAMPLES, package), source)  # setuptools builds inside the checkout
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-compile"]
+    process = subprocess.run([*pip, "--target", site, source], capture_output=True, text=True, timeout=120)
+    if "No module named pip" in process.stderr:
+        pytest.skip("this Python has no pip: apt install python3-venv")
+    assert process.returncode == 0, process.stderr
+    return source, site
+
+
+def run_tests(site, *arguments, seconds=280):
     """Runs pytest with the installed package and the opforge of this checkout, with this test's own store."""
     path = os.pathsep.join([str(site), paths.SOURCE_TREE])
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *map(str, arguments)]
     env = child_processes.environment(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1", **PASSED)
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=seconds)
 
 
 def skip_if_skipped(output):
@@ -114,6 +119,16 @@ def test_the_tests_of_an_installed_package_pass(installed):
     if source.parent.name.startswith("opforge-opencl"):  # the other one adds ops for a device that is not here
         (count,) = re.findall(r"(\d+) passed", process.stdout)
         assert int(count) >= 50, "the package runs the contracts of opforge.testing"
+
+
+@pytest.mark.long("Warp compiles in eight processes")
+@pytest.mark.timeout(1200)
+def test_the_adapter_of_an_installed_package_keeps_the_contract_of_adapters(tmp_path):
+    pytest.importorskip("warp", reason="the extra jits has Warp")
+    source, site = install("opforge-warp", tmp_path)
+    arguments = ("-c", source / "pyproject.toml", "--rootdir", source, source / "tests")
+    process = run_tests(site, *arguments, seconds=1100)
+    assert process.returncode == 0 and "5 passed" in process.stdout, process.stdout + process.stderr
 
 
 SOURCES = {

@@ -309,6 +309,24 @@ def test_the_driver_of_a_variant_is_the_newest_that_its_libraries_need():
     assert split._drivers([built("13.0"), built("12.8")]) == {"cuda:sm_90": "13.0"}
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 100_000,
+        '{"variants": []}',
+        '{"variants": {"avx512": []}}',
+        '{"variants": {"avx512": {"x86_64": {"level": "v4"}}}}',
+        '{"variants": {"avx512": {}, "avx512": {}}}',
+    ],
+)
+def test_metadata_of_a_variant_that_is_not_as_declared_is_refused(tmp_path, content):
+    path = tmp_path / "x-1.0-py3-none-any-avx512.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"x-1.0.dist-info/{variant_format.METADATA}", content)
+    with pytest.raises(BuilderError, match="it is not a variant that can be read"):
+        split._properties(str(path), "avx512")
+
+
 def test_a_variant_of_an_earlier_run_is_refused_before_anything_is_written(released, tmp_path):
     (plain,) = (wheel for wheel in released.glob("*.whl") if not label_of(wheel))
     split.split(str(plain), str(tmp_path), {"cpu:x86-64-v4": "avx512"})

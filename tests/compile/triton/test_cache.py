@@ -1,4 +1,4 @@
-"""What Triton compiles itself, kept by `opforge.warmed`: hits, other machines, concurrent processes, damage, limits.
+"""What Triton compiles itself, kept by `opforge.warm`: hits, other machines, concurrent processes, damage, limits.
 
 Triton is the real one; the CUDA driver is one that does nothing.
 """
@@ -39,7 +39,7 @@ import os, pathlib, sys
 import opforge
 from opforge.jits.triton import KERNELS
 
-scope = opforge.warmed("solver", jits=["triton"])
+scope = opforge.warm("solver", jits=["triton"])
 scope.__enter__()
 import triton
 
@@ -183,7 +183,7 @@ def test_another_release_of_triton_is_left_alone_and_named(own_store, monkeypatc
     monkeypatch.setattr(adapters.KERNELS, "version", lambda: "4.0.0")
     import triton
 
-    with opforge.warmed("solver", jits=["triton"]) as scope:
+    with opforge.warm("solver", jits=["triton"]) as scope:
         assert triton.knobs.cache.manager_class is None and scope.compiled == {}
     assert "jit:triton/solver: triton 4.0.0: its compiled code is neither found nor kept" in caplog.text
     assert caplog.messages[0].endswith("opforge's adapter was tried with 3.7, 3.8, 3.9")
@@ -196,7 +196,7 @@ def test_after_the_scope_triton_is_as_it_was(own_store):
     import opforge
 
     before = triton.knobs.cache.manager_class, build.platform_key
-    with opforge.warmed("outer", jits=["triton", "triton-host"]), opforge.warmed("inner", jits=["triton"]):
+    with opforge.warm("outer", jits=["triton", "triton-host"]), opforge.warm("inner", jits=["triton"]):
         assert triton.knobs.cache.manager_class is not before[0] and build.platform_key is not before[1]
     assert (triton.knobs.cache.manager_class, build.platform_key) == before
 
@@ -206,6 +206,6 @@ def test_a_scope_that_names_what_is_not_installed_says_so(own_store, monkeypatch
     from opforge.jits import triton as adapters
 
     monkeypatch.setattr(adapters.KERNELS, "version", lambda: "")
-    with opforge.warmed("solver", jits=["triton"]):
+    with opforge.warm("solver", jits=["triton"]):
         pass
     assert caplog.messages == ["jit:triton is neither found nor kept: triton: triton is not installed"]

@@ -28,7 +28,7 @@ def main() -> None:
     import opforge
 
     label, *jits = sys.argv[1:]
-    with opforge.warmed(label, jits=jits or None) as scope:
+    with opforge.warm(label, jits=jits or None) as scope:
         import triton
         from triton.backends.nvidia.driver import CudaDriver
 

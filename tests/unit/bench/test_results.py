@@ -104,6 +104,10 @@ def spoiled(change):
         ("", "it is truncated, or not JSON"),
         (json.dumps(bench_runs.run(bench_runs.result()).to_json())[:-40], "it is truncated, or not JSON"),
         ("[" * 100_000, "it is truncated, or not JSON"),
+        (
+            '{"format": "opforge-bench", "format": "opforge-bench"}',
+            "it is truncated, or not JSON: 'format' is in it twice",
+        ),
         ("[]", "it is not a file of `opforge bench`"),
         ('{"machine": {}}', "it is not a file of `opforge bench`"),
         (spoiled(lambda record: record.update(version=2)), "its format has the version 2, expected 4"),

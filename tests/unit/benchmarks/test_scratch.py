@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
+from support.paths import CHECKOUT
+
+MEASURED = sorted(Path(CHECKOUT, "benchmarks").glob("*/child_*.py"))
 
 
 def test_a_child_inherits_no_settings_except_those_of_the_call(tmp_path, monkeypatch):
@@ -16,6 +22,14 @@ def test_a_child_inherits_no_settings_except_those_of_the_call(tmp_path, monkeyp
     assert environment["PATH"].startswith("/opt/other/bin:")
     assert "OPFORGE_PARANOID" not in environment
     assert "PYTHONDONTWRITEBYTECODE" not in environment
+
+
+@pytest.mark.parametrize("child", MEASURED, ids=lambda path: path.stem)
+def test_a_child_imports_opforge_only_where_it_is_measured(child):
+    """What it imports at its top would be missing in the time of the load. The parts that only measure are no part."""
+    imports = [one for one in ast.parse(child.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom)]
+    names = {one.module if isinstance(one, ast.ImportFrom) else one.names[0].name for one in imports}
+    assert not {name for name in names if name.partition(".")[0] == "opforge"} - {"opforge.bench.machine"}
 
 
 def test_without_deepspeed_the_problem_names_the_variable_to_set(tmp_path):

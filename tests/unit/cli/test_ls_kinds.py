@@ -58,7 +58,7 @@ def test_compiled_graphs_are_listed_with_what_they_are_for(graphs, words):
             ("triton:solver",),
             "'triton:solver' names a kind that is gone. Expected jit:triton/LABEL for kernels, and",
         ),
-        (("compiled:pair",), "'compiled:pair' names a kind that is gone. Expected jit:inductor/NAME."),
+        (("compiled:pair",), "'compiled:pair' names a kind that is gone. Expected jit:inductor/pair."),
         (("--kind", "op", "adam"), "'adam' is neither an op nor a key in the cache"),
     ],
 )

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import tarfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,15 @@ def test_a_package_without_sources_is_named_with_what_to_do() -> None:
     done = why("click")
     assert done.exit_code == 1 and "was installed without its C++ sources" in done.output
     assert "hint: Name its source distribution: pip download --no-deps --no-binary :all: click" in done.output
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"url": 3}'])
+def test_an_installers_damaged_note_of_a_url_counts_as_none(text, monkeypatch):
+    read_text = metadata.PathDistribution.read_text
+    damaged = lambda own, name: text if name == "direct_url.json" else read_text(own, name)  # noqa: E731
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", damaged)
+    done = why("click")
+    assert done.exit_code == 1 and "was installed without its C++ sources" in done.output
 
 
 @pytest.mark.parametrize("name", ["no-such-package", os.path.join("no", "such.cpp"), "none-1.0.tar.gz"])

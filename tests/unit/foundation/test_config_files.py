@@ -137,7 +137,7 @@ def test_a_variable_is_the_only_place_of_what_is_for_one_command(user):
         "paranoid",
         "prebuilt",
         "signing_key",
-        "warmed",
+        "warm",
     }
     assert settings.prebuilt() == "prefer" and not settings.paranoid() and settings.signing_key() == ""
 

@@ -40,7 +40,7 @@ def jit(own_store, monkeypatch):
 
 
 def scope():
-    return opforge.warmed("label", jits=["folder-jit"])
+    return opforge.warm("label", jits=["folder-jit"])
 
 
 def write(jit, name, content=b"code"):

@@ -12,7 +12,8 @@ import pytest
 
 import opforge
 from opforge.errors import CompileForbiddenError
-from opforge.jits import adapter, ninja
+from opforge.jits import adapter, ninja, page
+from opforge.jits.entries import Entries
 
 MODULE = "opforge_ninja_jit"
 pytestmark = pytest.mark.compile
@@ -31,7 +32,7 @@ class Jit(ninja.NinjaAdapter):
 
 
 BUILD = """\
-cxx = gcc
+cxx = {cxx}
 cflags = -fPIC -I{project}/first -I{project}/include {flags}
 rule compile
   depfile = $out.d
@@ -48,7 +49,7 @@ class Project:
     """A file of C that includes a header."""
 
     def __init__(self, folder, jit):
-        self.folder, self.jit, self.runs = folder, jit, 0
+        self.folder, self.jit, self.runs, self.cxx = folder, jit, 0, "gcc"
         self.write("a.c", "#include <v.h>\nint f(void) { return V; }\n")
         self.write("first/unused.h", "")
         self.write("include/v.h", "#define V 1\n")
@@ -58,12 +59,15 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
+    def rules(self, flags="", name="lib"):
+        return BUILD.format(project=self.folder, flags=flags, name=name, cxx=self.cxx)
+
     def run(self, *, meanwhile=lambda: None, flags=""):
         """Returns whether it was built, and how many entries were used."""
         self.runs += 1
         folder = self.folder.parent / f"build-{self.runs}"
         folder.mkdir()
-        (folder / "build.ninja").write_text(BUILD.format(project=self.folder, flags=flags, name="lib"))
+        (folder / "build.ninja").write_text(self.rules(flags, "lib"))
         built = []
 
         def build():
@@ -71,7 +75,7 @@ class Project:
             subprocess.run(["ninja"], cwd=folder, check=True, capture_output=True)
             meanwhile()
 
-        with opforge.warmed("label", jits=["ninja-jit"]) as scope:
+        with opforge.warm("label", jits=["ninja-jit"]) as scope:
             self.jit.run(str(folder), build)
         assert (folder / "lib.so").exists()
         return bool(built), scope.hits["ninja-jit"]
@@ -131,6 +135,54 @@ def test_a_header_of_isystem_is_compared(project):
     assert project.run(flags=flags) == BUILT
 
 
+class TestCompilers:
+    """As for ops: what was made here is of the compilers that are here, if there are any."""
+
+    @pytest.fixture
+    def compiler(self, project, tmp_path, monkeypatch):
+        """A compiler of the user's on PATH, which the project names; returns its file."""
+        path = tmp_path / "bin" / "user-cc"
+        project.write(path, '#!/bin/sh\nexec gcc "$@"\n')
+        path.chmod(0o700)
+        project.cxx = path.name
+        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+        return path
+
+    def test_one_that_has_changed_in_place_is_a_miss(self, project, compiler):
+        assert project.run() == BUILT and project.run() == FOUND
+        compiler.write_text(f"{compiler.read_text()}# another release\n")
+        assert project.run() == BUILT and project.run() == FOUND
+
+    def test_one_that_changes_while_it_runs_is_not_kept(self, project, compiler, caplog):
+        def change():
+            compiler.write_text(f"{compiler.read_text()}# another release\n")
+
+        with caplog.at_level(logging.WARNING, "opforge"):
+            assert project.run(meanwhile=change) == BUILT
+        assert "is not kept: the compiler was changed while it ran" in caplog.text
+        assert project.run() == BUILT
+
+    def test_without_a_compiler_all_that_fits_is_used(self, project, compiler):
+        assert project.run() == BUILT
+        compiler.unlink()
+        assert project.run() == FOUND
+
+    def test_what_was_fetched_may_be_of_another_one(self, project, compiler, monkeypatch):
+        assert project.run() == BUILT
+        compiler.write_text(f"{compiler.read_text()}# another release\n")
+        monkeypatch.setattr(page, "is_fetched", lambda folder: True)
+        monkeypatch.setattr(Entries, "_judge", lambda self, read: "")
+        assert project.run() == FOUND
+
+    def test_one_that_cannot_be_identified_is_a_warning(self, project, compiler, caplog):
+        compiler.write_text('#!/bin/sh\ntest "$1" = --version || exec gcc "$@"\nexit 1\n')
+        with caplog.at_level(logging.WARNING, "opforge"):
+            assert project.run() == BUILT
+        assert (
+            f"is not kept: The compiler {compiler} cannot be used: `{compiler} --version` ended with 1" in caplog.text
+        )
+
+
 def test_what_asks_whether_there_is_a_header_is_not_kept(project, caplog):
     project.write("a.c", '#if __has_include("w.h")\n#include "w.h"\n#endif\nint f(void) { return 1; }\n')
     with caplog.at_level(logging.WARNING, "opforge"):
@@ -151,10 +203,8 @@ def test_what_asks_whether_there_is_a_header_is_not_kept(project, caplog):
 def test_files_whose_content_is_not_known(project, caplog, flags, problem):
     folder = project.folder.parent / "other"
     folder.mkdir()
-    (folder / "build.ninja").write_text(
-        BUILD.format(project=project.folder, flags=flags.format(project.folder), name="x")
-    )
-    with caplog.at_level(logging.WARNING, "opforge"), opforge.warmed("label", jits=["ninja-jit"]):
+    (folder / "build.ninja").write_text(project.rules(flags.format(project.folder), "x"))
+    with caplog.at_level(logging.WARNING, "opforge"), opforge.warm("label", jits=["ninja-jit"]):
         project.jit.run(str(folder), lambda: None)
         with opforge.no_builds(), pytest.raises(CompileForbiddenError):
             project.jit.run(str(folder), lambda: pytest.fail("it was built"))
@@ -196,7 +246,9 @@ class TestKey:
             )
             ordered = self.ordered(project, text)
             assert ordered.problem == (
-                "" if release else f"the release of CUDA is not known: {home}/include has no cuda.h"
+                ""
+                if release
+                else f"the release of CUDA is not known: {home}/include has no cuda.h. Set CUDA_HOME to CUDA's folder"
             )
             keys.add(ordered.key)
         assert len(keys) == 3

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import tracemalloc
 
 import pytest
 from click.testing import CliRunner
@@ -135,7 +136,7 @@ class TestEntries:
             entries.made_once("key", "the kernel copy", dict)
         assert str(failed.value) == (
             "the kernel copy: nothing that was warmed as 'solver' fits, and opforge.no_builds() forbids compiling."
-            "\nCompile it before, for these shapes, inside opforge.warmed('solver')."
+            "\nCompile it before, for these shapes, inside opforge.warm('solver')."
         )
 
 
@@ -167,6 +168,18 @@ class TestBounds:
         monkeypatch.setattr(page, "MAX_BYTES", 30)
         pages.keep({f"key-{number}": {"code": b"%12d" % number} for number in range(5)})
         assert sorted(one.details for one in stored()) == ["1 entries", "2 entries", "2 entries"]
+
+    def test_pages_are_united_with_one_entry_at_a_time_in_memory(self, own_store):
+        made = pages.entries()
+        for number in range(20):
+            made.put(f"key-{number}", "a kernel", {"code": bytes([number]) * 1_000_000})
+        tracemalloc.start()
+        try:
+            made.close()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert [one.details for one in stored()] == ["20 entries"] and peak < 6_000_000
 
     def test_files_that_an_adapter_does_not_carry_are_not_kept(self, own_store, caplog):
         with caplog.at_level(logging.WARNING, "opforge"):

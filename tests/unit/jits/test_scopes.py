@@ -13,10 +13,13 @@ from support import child_processes, text_files
 from support.jits import pages
 
 import opforge
+from opforge.cache import current
 from opforge.cli import group
 from opforge.errors import SettingError
-from opforge.jits import adapter
+from opforge.jits import adapter, store
 from opforge.jits.adapter import Adapter
+from opforge.jits.explain import explain
+from opforge.jits.page import Topic
 
 MODULE = "toy_jit"
 TOY = """\
@@ -68,7 +71,7 @@ def run(code, site, **env):
 
 USE = """
 import opforge
-with opforge.warmed("label", jits=["toy"]) as scope:
+with opforge.warm("label", jits=["toy"]) as scope:
     import toy_jit
     print(toy_jit.compiled("a"))
 print(toy_jit.compiled.__name__, scope.hits, scope.compiled)
@@ -89,14 +92,14 @@ def test_a_release_that_the_adapter_does_not_know_is_left_alone(toy):
 @pytest.mark.parametrize(("setting", "is_kept"), [("label", True), ("label:toy", True), ("label:triton", False)])
 def test_a_setting_begins_a_scope_for_a_whole_job(toy, setting, is_kept):
     code = "import opforge\nimport toy_jit\nprint(toy_jit.compiled('a'))"
-    assert run(code, toy, OPFORGE_WARMED=setting)[0] == ["compiling a", "b'a'"]
-    again = run(code, toy, OPFORGE_WARMED=setting)[0]
+    assert run(code, toy, OPFORGE_WARM=setting)[0] == ["compiling a", "b'a'"]
+    again = run(code, toy, OPFORGE_WARM=setting)[0]
     assert again == (["b'a'"] if is_kept else ["compiling a", "b'a'"])
 
 
 def test_a_setting_that_cannot_be_one_is_a_warning(toy):
-    out, err = run("import opforge; print(1)", toy, OPFORGE_WARMED="a/b")
-    assert out == ["1"] and "OPFORGE_WARMED: name='a/b' cannot be used" in err
+    out, err = run("import opforge; print(1)", toy, OPFORGE_WARM="a/b")
+    assert out == ["1"] and "OPFORGE_WARM: name='a/b' cannot be used" in err
 
 
 def test_without_the_setting_the_import_brings_nothing(own_store):
@@ -114,7 +117,7 @@ def test_without_the_setting_the_import_brings_nothing(own_store):
 )
 def test_a_name_that_there_cannot_be(name, jits, text, own_store):
     with pytest.raises(SettingError, match=text) as failed:
-        opforge.warmed(name, jits=jits)
+        opforge.warm(name, jits=jits)
     assert "warq" in str(failed.value) or "a/b" in str(failed.value)
 
 
@@ -137,7 +140,7 @@ def test_an_adapter_that_cannot_be_installed_costs_a_warning(own_store, monkeypa
     monkeypatch.setattr(adapter, "every", lambda: {"toy": f"{__name__}:_TOY"})
     monkeypatch.setattr(adapter, "at", lambda path: toy_adapter)
     toy_adapter = _Toy()
-    with caplog.at_level(logging.WARNING, "opforge"), opforge.warmed("label", jits=["toy"]):
+    with caplog.at_level(logging.WARNING, "opforge"), opforge.warm("label", jits=["toy"]):
         assert not toy_adapter.active
     assert "its compiled code is neither found nor kept: toy_jit has no compiled" in caplog.text
 
@@ -166,10 +169,37 @@ class TestExplain:
         assert json.loads(self.explained("jit:toy/label", "--json", code=0))[0]["differs"] == []
 
     def test_nothing_is_stored(self, own_store):
-        assert "nothing is stored. opforge.warmed('label') keeps" in self.explained("jit:toy/label", code=1)
+        assert "nothing is stored. opforge.warm('label') keeps" in self.explained("jit:toy/label", code=1)
+
+    def test_compiled_graphs_are_named_by_the_kind_that_has_them(self, own_store):
+        assert "a kind that is gone. Expected jit:inductor/pair." in self.explained("compiled:pair", code=2)
 
     def test_a_name_of_no_adapter(self, own_store):
         assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
+
+
+@pytest.mark.parametrize("name", adapter.BUILT_IN)
+def test_each_part_of_an_adapters_fingerprint_is_explained(own_store, name):
+    one = adapter.at(adapter.BUILT_IN[name])
+    here, idle = one.fingerprint(), one.version_problem()
+    assert len(here) > 3 and bool(idle) == (not one.version())
+    for part in here:
+        where = Topic(name, "label", {**here, part: "another"})
+        store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
+    differs = [explained.differs for explained in explain(current.current_store().layout, f"{name}/label")]
+    changed = {f"{part}: another, and here {value or 'nothing'}" for part, value in here.items()}
+    assert {*differs} == {((idle, text) if idle else (text,)) for text in changed}
+
+
+def test_an_adapter_that_does_nothing_says_so_first(own_store, monkeypatch):
+    """Also where all else is the same: a page that another adapter's release has made."""
+    one = adapter.at(adapter.BUILT_IN["tvm-ffi"])
+    monkeypatch.setattr(one, "version", lambda: "7.0")
+    where = Topic("tvm-ffi", "label", one.fingerprint())
+    store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
+    outcome = CliRunner().invoke(group, ["cache", "explain", "jit:tvm-ffi/label"])
+    assert outcome.exit_code == 1 and outcome.output.startswith("differs: ")
+    assert "apache-tvm-ffi 7.0: its compiled code is neither found nor kept: opforge's adapter was" in outcome.output
 
 
 def test_compiled_graphs_that_are_not_stored_are_kept_by_their_own_scope(own_store):

@@ -66,6 +66,13 @@ def installed_by(checkout: Path, *targets: str) -> list[str]:
                 *("setuptools wheel py-cpuinfo", "--no-build-isolation deepspeed"),
             ],
         ),
+        (
+            "test-long",
+            [
+                *("-e .", "-e .[test-all]", "-e .[bench]", "-e .[jits]"),
+                *("setuptools wheel py-cpuinfo", "--no-build-isolation deepspeed"),
+            ],
+        ),
     ],
 )
 def test_a_target_installs_what_it_needs_and_only_once(checkout, target, installed):

@@ -214,6 +214,9 @@ def test_each_command(artifact, nodes, tmp_path):
     if artifact.kind == "op":
         run("cache", "pin", name)
         run("cache", "unpin", name)
+        assert f"miss: {name} for" in run("cache", "explain", name, code=1), "its sources are not here"
+    if item.name.startswith("inductor/"):  # the other adapter is none
+        assert run("cache", "explain", name).startswith("used here")
     into = ["--into", artifact.root.path] if artifact.kind == "package" else []
     assert "would remove" in run("rm", name, "--dry-run", *into)
     run("rm", name, *into)

@@ -41,7 +41,7 @@ def matching_entries(layout: Layout, names: Sequence[str], readable: bool = True
 
 
 def named_entries(stored: Sequence[StoredEntry], name: str) -> list[StoredEntry]:
-    """Returns those of the stored entries that a name stands for, as `matching_entries` does."""
+    """Returns the stored entries that a name stands for, as `matching_entries` does."""
     if of_op := entries_of_op(stored, name):
         return of_op
     keyed = entries_with_key(stored, name)

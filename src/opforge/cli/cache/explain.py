@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opforge.accelerator.target import Target
-from opforge.cli import messages
+from opforge.cli import kinds, messages
 from opforge.cli import tuned as tuned_names
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
@@ -54,8 +54,8 @@ def command(
       opforge cache explain 3f9c2a
       opforge cache explain jit:triton/solver
     """
-    if op.startswith("jit:"):
-        return _explain_jit(op.removeprefix("jit:"), as_json)
+    for name in kinds.by_kind([op], "cache explain")["jit"]:
+        return _explain_jit(name, as_json)
     stored, layout = _stored_entries(op)
     if stored:
         records = [_explain_stored(layout, entry) for entry in stored]

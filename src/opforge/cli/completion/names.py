@@ -32,7 +32,7 @@ def ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Com
 
 
 def stored(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Returns what the store has: ops, and once a letter is typed the keys of entries, and other kinds as KIND:NAME."""
+    """Returns the names in the store: ops, and once a letter is typed the keys of entries, and others as KIND:NAME."""
     items = []
     for key, op, target in _entries():
         items.append((op, "in the cache"))
@@ -44,7 +44,7 @@ def stored(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def stored_or_offered(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Returns what `stored` and `ops` return."""
+    """Returns the results of `stored` and `ops`."""
     items = [*ops(ctx, param, incomplete), *stored(ctx, param, incomplete)]
     return list({item.value: item for item in items}.values())
 
@@ -121,7 +121,7 @@ def _layers() -> list[str]:
 
 @_if_usable
 def _others() -> list[tuple[str, str]]:
-    """Returns what the store has of the kinds that are named by KIND:NAME, and what one of it is called."""
+    """Returns the stored artifacts of the kinds that are named by KIND:NAME, each with its kind's noun."""
     from opforge.cache.current import own_store
     from opforge.remote import kinds
 

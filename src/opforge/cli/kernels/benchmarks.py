@@ -35,7 +35,7 @@ def of_file(path: str) -> dict[str, Any]:
 
 
 def show(release: Release) -> None:
-    """Prints what a release carries: a table for each machine. Nothing is compared across machines."""
+    """Prints the measurements in a release: a table for each machine. Nothing is compared across machines."""
     for benchmark in release.benchmarks:
         facts = ", ".join(
             f"{name} {benchmark['machine'].get(name)}" for name in SHOWN if benchmark["machine"].get(name)
@@ -52,7 +52,7 @@ def _rows(benchmark: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def installed(releases: Sequence[Installed]) -> list[Release]:
-    """Returns what is signed of installed releases; those that came from a folder have nothing that is."""
+    """Returns the signed statements of installed releases; those that came from a folder have none."""
     from opforge.packages.registry import release as forms
 
     found = []

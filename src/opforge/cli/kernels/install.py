@@ -161,7 +161,7 @@ def _print(results: Sequence[tuple[Installed, bool]], skipped: Sequence[dict[str
 
 
 def to_json(release: Installed) -> dict[str, Any]:
-    """Returns what --json prints of an installed release."""
+    """Returns the object that --json prints for an installed release."""
     return {
         "name": release.name,
         "version": str(release.version),

@@ -39,7 +39,7 @@ def remote_option(command: F) -> F:
 
 
 def show_unsigned(chosen: Sequence[Verified]) -> None:
-    """Prints what nobody has signed of the releases that were chosen."""
+    """Prints the warnings about unsigned and missing parts of the chosen releases."""
     for kind, text in dict.fromkeys(line for verified in chosen for line in verified.notes):
         messages.show(kind, text)
 

@@ -148,7 +148,7 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
 
 
 def _no_public_key(text: str, error: ValueError) -> str:
-    """Returns what is wrong with a text that is not a public key."""
+    """Returns the problem of a text that is not a public key."""
     from opforge.remote.signatures import signing
 
     try:

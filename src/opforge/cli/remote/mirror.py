@@ -96,7 +96,7 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
 
 
 def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> NoReturn:
-    """Prints what was copied, and ends the command."""
+    """Prints the copied artifacts and the problems, and ends the command."""
     if as_json:
         emit_json({"copied": [topic._asdict() for topic in copied], "problems": problems})
     else:

@@ -72,7 +72,7 @@ def command(
 
 
 def _subject(store: ObjectStore, text: str, released: Released) -> str:
-    """Returns what the list calls something. Raises click.UsageError, PublishError, StoreError."""
+    """Returns the name in lists of withdrawals of a typed one. Raises click.UsageError, PublishError, StoreError."""
     ((name, (title, *_others)),) = ((name, names) for name, names in kinds.by_kind([text], "withdraw").items() if names)
     kind = kinds.of(name)
     if kind.has_unique_labels:  # as ls shows both

@@ -105,7 +105,7 @@ def _egg_info(base: Any) -> Any:
         __doc__ = base.__doc__
 
         def run(self) -> None:
-            """Adds what the libraries require, and writes the metadata."""
+            """Adds the requirements of the libraries, and writes the metadata."""
             required = list(self.distribution.install_requires or ())
             if REQUIRED not in required:
                 self.distribution.install_requires = [*required, REQUIRED]

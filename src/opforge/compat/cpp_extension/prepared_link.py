@@ -33,7 +33,7 @@ class Link(NamedTuple):
 
 
 def of(ext: Any, command: Any, torch_lib: str) -> Link:
-    """Returns what the running command links an extension with. `torch_lib` is the folder of torch's libraries.
+    """Returns the link of an extension by the running command. `torch_lib` is the folder of torch's libraries.
 
     Raises BuilderError if the command compiles or links by another program than setuptools chooses.
     """

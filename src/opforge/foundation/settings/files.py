@@ -27,7 +27,7 @@ OWNERS = environment.own("trusted_owners")
 
 
 def read(paths: Collection[str], keys: Mapping[str, Kind[Any] | None]) -> dict[str, tuple[str, str]]:
-    """Returns what these files say by setting, as its variable would have it, each with its file.
+    """Returns the values in these files by setting, each as the text of its variable, with its file.
 
     Args:
         paths: The files that exist. A later one comes before an earlier one.
@@ -115,5 +115,5 @@ def _parsed(path: str, content: bytes) -> dict[str, Any]:
 
 
 def _user() -> list[Any]:
-    """Returns what the values depend on besides the files: the home folder of ~/, and whose files are trusted."""
+    """Returns the user's part of the values: the home folder of ~/, and the owners whose files are trusted."""
     return [os.geteuid(), os.path.expanduser("~"), environment.variable(OWNERS)]

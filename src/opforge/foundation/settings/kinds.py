@@ -103,7 +103,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def is_true(text: str) -> bool:
-    """Returns what a switch says. Raises ValueError."""
+    """Returns whether the text of a switch is true. Raises ValueError for anything but a switch's texts."""
     word = text.strip().lower()
     if word not in TRUE and word not in FALSE:
         raise ValueError
@@ -128,7 +128,7 @@ def _builders(text: str) -> tuple[str, ...] | None:
 
 
 def _extensions(text: str) -> str:
-    """Returns what setup scripts are built on: "torch", "torch-facade", or nothing for torch's own command."""
+    """Returns the base of setup scripts: "torch", "torch-facade", or an empty text for torch's own command."""
     word = text.strip().lower()
     if word == "torch-facade":
         return word

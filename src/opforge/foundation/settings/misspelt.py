@@ -24,7 +24,7 @@ def warn_of_useless_settings() -> None:
 
 
 def problems() -> list[str]:
-    """Returns what is wrong with the environment: nearly a variable's name, or a layer that is no folder."""
+    """Returns the problems of the environment: variables with almost a setting's name, layers that are not folders."""
     import difflib
 
     known = [setting.variable for setting in settings.TABLE.values()]

@@ -84,7 +84,7 @@ class Setting(Of[T]):
         return bool(self.found()[0])
 
     def default_text(self) -> str:
-        """Returns what the variable would say if the default is in force."""
+        """Returns the default as the text of the variable."""
         return self.default if isinstance(self.default, str) else self.default()
 
 
@@ -94,13 +94,13 @@ def user_file() -> str:
 
 
 def reset() -> None:
-    """Forgets what the settings files say: they are read again at the next call."""
+    """Forgets the settings files' values: the files are read again at the next call."""
     global _of_files
     _of_files = None
 
 
 def of_files() -> dict[str, tuple[str, str]]:
-    """Returns what the settings files say, by setting: the text, and the file. They are read once in a process.
+    """Returns the settings files' values by setting: the text, and the file. The files are read once in a process.
 
     Raises ConfigFileError.
     """
@@ -234,13 +234,13 @@ lock_timeout = Setting(
 compiled_wait = Setting(
     "compiled_wait",
     kinds.SECONDS,
-    "seconds that a scope of `opforge.compiled` waits for another process or machine, and a JIT in `opforge.warmed` for"
+    "seconds that a scope of `opforge.compiled` waits for another process or machine, and a JIT in `opforge.warm` for"
     " another process; see"
     " [compiled.md](compiled.md#many-ranks)",
     default="60",
 )
-warmed = Setting(
-    "warmed",
+warm = Setting(
+    "warm",
     kinds.NAME,
     "keep what JITs compile, in all processes of a job that import opforge, under this label: `solver`, or"
     " `solver:triton,triton-host` for some adapters; see [jits.md](jits.md#a-whole-job)",

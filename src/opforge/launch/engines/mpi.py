@@ -37,7 +37,7 @@ def find(launcher: str = "mpi") -> tuple[str, str]:
 
 
 def assumed(launcher: str) -> tuple[str, str]:
-    """Returns what `find` would, where the launcher is likely to be installed."""
+    """Returns the result that `find` has on a machine where the launcher is likely to be installed."""
     return "mpirun", ACCEPTED.get(launcher, ("openmpi",))[0]
 
 

@@ -84,7 +84,7 @@ class Syntax:
         return next(child for parent, child in self.ancestors(node) if isinstance(parent, cst.Module))
 
     def bindings(self, name: str) -> list[cst.CSTNode]:
-        """Returns what binds a name in any scope of the module; `import a.b` binds `a`."""
+        """Returns the nodes that bind a name in any scope of the module; `import a.b` binds `a`."""
         return self._scopes.bindings.get(name, [])
 
     def variable(self, name: cst.Name) -> Variable | None:
@@ -125,7 +125,7 @@ class Syntax:
         return isinstance(node, cst.Call) and self.qualified_name(node.func) == "torch.device"
 
     def _imported_name(self, binding: cst.CSTNode, root: str) -> str | None:
-        """Returns what an import binds `root` to; "None" for `root = None`, None for every other binding."""
+        """Returns the name that an import binds `root` to; "None" for `root = None`, None for every other binding."""
         if isinstance(binding, cst.ImportFrom):
             if binding.relative or binding.module is None or isinstance(binding.names, cst.ImportStar):
                 return None

@@ -15,6 +15,7 @@ WORDS = {
     "publish": ["publish", "file:///no/such/folder"],
     "fetch": ["fetch", "--remote", "file:///no/such/folder"],
     "cache pin": ["cache", "pin"],
+    "cache explain": ["cache", "explain"],
     "ls URL": ["ls", "file:///tmp"],
     "mirror": ["mirror", "file:///tmp", "file:///tmp"],
     "withdraw": ["withdraw", "file:///tmp", "--key", "ci"],
