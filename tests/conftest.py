@@ -130,11 +130,12 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
         yield
-        from support.processes import torch_server
+        from support.processes import forked_python, torch_server
 
         from opforge.foundation import memory
 
         torch_server.end()
+        forked_python.end()
         memory.reset()  # what was counted would be written to the user's own folder
 
 
