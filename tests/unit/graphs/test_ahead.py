@@ -226,6 +226,7 @@ class TestDescription:
         ("x.sum()", False),
         ("torch.distributed.get_rank()", True),
         ("mesh.get_coordinate()", True),
+        ("mesh._is_current_rank_part_of_mesh()", True),
         ("getattr(x, name)", False),
     ],
 )
