@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from support import paths, tiers
+from support.processes import left_behind
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -127,12 +128,26 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
         yield
-        from support.processes import torch_server
+        from support.processes import forked_python, torch_server
 
         from opforge.foundation import memory
 
         torch_server.end()
+        forked_python.end()
         memory.reset()  # what was counted would be written to the user's own folder
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind():
+    """Fails a test that leaves another variable, working folder or setting of torch to the tests after it.
+
+    It is set up before the other fixtures of a test, by its name, and ends after them. What fixtures of a module set is
+    there before.
+    """
+    before = left_behind.settings()
+    yield
+    if changed := left_behind.changes(before):
+        pytest.fail(f"the test did not put back: {'; '.join(changed)}. Use monkeypatch", pytrace=False)
 
 
 @pytest.fixture(scope="session")

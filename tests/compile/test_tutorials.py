@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support import tiers
+from support.processes import forked_python
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(250)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,8 @@ def environment(folder: Path) -> dict[str, str]:
     site = folder / "site"
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     own |= {"PIP_TARGET": str(site), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    own |= {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
+    programs = [forked_python.commands(), os.path.dirname(sys.executable), os.environ["PATH"]]
+    own |= {"PATH": os.pathsep.join(programs), "PYTHONPATH": os.pathsep.join(paths)}
     return own | {"HOME": str(folder / "home"), "OPFORGE_CACHE_DIR": str(folder / "cache")}
 
 

@@ -75,6 +75,7 @@ NOT_TYPED = {
     "build-ops --debug": "an option in a sentence, which builds every op",
     "build-ops --force": "an option in a sentence, which builds every op",
     "build-ops -j 8": "an option in a sentence, which builds every op",
+    "opforge build-ops ": "the name of the command in a sentence: it builds every op",
     "build-ops -j2": "it is in a sentence about its time, and builds every op",
     "build-ops --out DIR": "an option in a sentence, which builds every op",
     "build-ops CPUAdam FusedAdam": "FusedAdam for the accelerator in use: takes long",

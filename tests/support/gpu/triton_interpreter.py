@@ -30,7 +30,8 @@ if AVAILABLE and "triton" not in sys.modules:  # set for the import only: other 
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Loads opforge's Triton ops again and interprets them, within this context. Undo `monkeypatch` after it.
 
-    Skips the test if Triton cannot interpret.
+    Skips the test without Triton, and fails it if Triton cannot interpret: otherwise a hundred tests would be skipped
+    because of one import in another file.
     """
     if not AVAILABLE:
         pytest.skip("pip install triton")
@@ -39,7 +40,10 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from opforge.ops.triton import registry
 
     if not type(triton.language.standard.zeros).__name__.startswith("Interpreted"):
-        pytest.skip("Triton was imported before this file, as a compiler; run this file in a process of its own")
+        pytest.fail(
+            "Triton was imported as a compiler before this file was collected: no test file may import it at its top,"
+            " and nothing that imports torch._dynamo or torch._inductor"
+        )
     monkeypatch.setenv(INTERPRET, "1")
     round_bfloat16(monkeypatch)
     registry.reset()

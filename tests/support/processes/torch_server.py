@@ -119,10 +119,10 @@ def next_program(number: int) -> Any:
             connection.sendall(pid.to_bytes(8, "little"))
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             connection.sendall(status.to_bytes(8, "little", signed=True))
-    return _become(Program(*json.loads(request)), files)
+    return become(Program(*json.loads(request)), files)
 
 
-def _become(program: Program, files: Sequence[int]) -> Any:
+def become(program: Program, files: Sequence[int]) -> Any:
     """Makes this process one that has just been started for a program, which is returned compiled."""
     for number, file in enumerate(files):
         os.dup2(file, number)

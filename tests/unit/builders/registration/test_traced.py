@@ -44,20 +44,31 @@ class Net(Base, metaclass=Meta):
     def plain(self, x, n=@default@, *, m=@named@): return x
     def forward(self, x):
         from traced_callee import inside
+        from traced_callee import nested
+        from .absent import nothing
         import traced_callee as renamed
         def within(y):
             return (lambda z: z + @lambda@)(y) + @within@
-        return traced_callee.named(within(inside(x))) + Shared.a + renamed.Other.b + pick(x, 1) + closed(x)
+        x = traced_callee.named(within(inside(x))) + nested.deep(x)
+        return x + Shared.a + renamed.Other.b + pick(x, 1) + closed(x)
+class Box:
+    class Inner:
+        a = @inner@
 pick = @pick@
 hidden = [lambda x: @hidden@][0]
 """
 CALLEE = """
+import traced_nested as nested
 def named(x): return @named_callee@
 def inside(x): return @inside@
 class Shared: a = @shared@
 class Other: b = @other@
 """
+NESTED = "def deep(x): return @deep@"
+MODULES = {"traced_nested": NESTED, "traced_callee": CALLEE, "traced_model": MODEL}
 SAME = {
+    "inner": "1",
+    "deep": "x",
     "closure": "1",
     "base": "1",
     "part": "x",
@@ -81,6 +92,8 @@ SAME = {
 }
 FORWARD, OF_CLASS = "the code of traced_model.Net.forward", "the class traced_model.Net"
 EDITS = {
+    "inner": ("2", "the class traced_model.Box.Inner"),
+    "deep": ("-x", "traced_nested.deep is another"),
     "closure": ("2", "traced_model.closed is another"),
     "base": ("2", OF_CLASS),
     "part": ("x + 1", OF_CLASS),
@@ -106,14 +119,14 @@ EDITS = {
 
 
 class Program:
-    """Two modules that tests edit."""
+    """Modules that tests edit."""
 
     def __init__(self, folder):
         self._folder = folder
 
     def load(self, **changes):
         """Returns the model's module as another process has it after these changes."""
-        for name, text in (("traced_callee", CALLEE), ("traced_model", MODEL)):
+        for name, text in MODULES.items():
             for part, value in {**SAME, **changes}.items():
                 text = text.replace(f"@{part}@", value)
             text_files.write(self._folder, f"{name}.py", text)
@@ -125,11 +138,11 @@ class Program:
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """A program of two modules, which no other test has."""
+    """A program that no other test has."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield Program(tmp_path)
-    for name in ("traced_callee", "traced_model"):
+    for name in MODULES:
         sys.modules.pop(name, None)
 
 
@@ -147,7 +160,7 @@ def facts_of(module):
         module.closed.__code__,
         module.hidden.__code__,
     ]
-    return traced.stated(codes, [module.Net, int])
+    return traced.stated(codes, [module.Net, module.Box.Inner, int])
 
 
 def test_each_edit_is_noticed_by_another_process_and_nothing_else_is(program):
@@ -231,6 +244,7 @@ CHANGES = {
     "a function of a module": lambda module, patch: patch.setattr(module.traced_callee, "named", lambda x: -x),
     "its code": lambda module, patch: patch.setattr(module.traced_callee.named, "__code__", (lambda x: -x).__code__),
     "a class of a module": lambda module, patch: patch.setattr(module.traced_callee.Other, "b", 3),
+    "a class in a class": lambda module, patch: patch.setattr(module.Box.Inner, "a", 3),
     "a builtin under another name": lambda module, patch: patch.setattr(module, "pick", min),
 }
 

@@ -1,0 +1,142 @@
+"""What a shell of a test has as `python`, `opforge` and `build-ops`: processes that have imported torch already.
+
+Each is forked by a server, as those of `torch_server`: an import of torch takes two seconds of a processor. What is
+typed into such a shell is to show what commands do; how the installed commands start is tried by others. Python with
+an option besides -c and -m starts as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+COMMANDS = {"opforge": "main", "build-ops": "build_ops"}
+"""Command -> the function of opforge.cli that runs it."""
+START = "from support.processes import forked_python; exec(forked_python.next_program({}))"
+SCRIPT = "#!/bin/sh\nexec '{python}' -SE '{client}' '{address}' {name} \"$@\"\n"
+_server: dict[int, tuple[subprocess.Popen[bytes], str]] = {}
+"""This process's server and the folder with its commands, by the process's id."""
+
+
+# -- in the process of the tests ---------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Returns a folder with the commands, to be put before the others of PATH. Their server ends by `end`."""
+    from support.paths import TESTS
+
+    if os.getpid() not in _server:
+        folder = tempfile.mkdtemp(prefix="torch-")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(address := os.path.join(folder, "socket"))
+            listening.listen(16)
+            number = listening.fileno()
+            # Without the source tree: whether opforge is found is the commands' own.
+            env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": TESTS}
+            argv = [sys.executable, "-c", START.format(number)]
+            server = subprocess.Popen(argv, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
+        for name in ("python", *COMMANDS):
+            path = os.path.join(folder, name)
+            with open(path, "w") as file:
+                file.write(SCRIPT.format(python=sys.executable, client=__file__, address=address, name=name))
+            os.chmod(path, stat.S_IRWXU)
+        _server[os.getpid()] = server, folder
+    return _server[os.getpid()][1]
+
+
+def end() -> None:
+    """Ends this process's server, and removes its commands."""
+    if os.getpid() in _server:
+        server, folder = _server.pop(os.getpid())
+        server.terminate()
+        server.wait()
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+
+
+# -- in the server -----------------------------------------------------------------------------------------------------
+
+
+def next_program(number: int) -> Any:
+    """Serves commands. Returns, in the process of each one, its code."""
+    import torch
+
+    assert torch and len(os.listdir("/proc/self/task")) == 1, "a process with threads should not be forked"
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=number) as listening:
+        while True:
+            connection, _ = listening.accept()
+            if not os.fork():
+                break
+            connection.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    length, files, _flags, _address = socket.recv_fds(connection, 8, 3)
+    request = b""
+    while len(request) < int.from_bytes(length, "little"):
+        request += connection.recv(1 << 16)
+    pid = os.fork()
+    if not pid:
+        connection.close()
+        return _become(*json.loads(request), files)
+    for file in files:
+        os.close(file)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    connection.sendall(status.to_bytes(8, "little", signed=True))
+    os._exit(0)
+
+
+def _become(words: list[str], env: dict[str, str], folder: str, files: list[int]) -> Any:
+    from support.processes import torch_server
+
+    name, *arguments = words
+    path = ""
+    if name in COMMANDS:
+        text, sys.argv[:] = f"from opforge.cli import {COMMANDS[name]} as command; command()", words
+    elif arguments[0] == "-c":
+        text, sys.argv[:] = arguments[1], ["-c", *arguments[2:]]
+    elif arguments[0] == "-m":
+        text = f"import runpy; runpy.run_module({arguments[1]!r}, run_name='__main__', alter_sys=True)"
+        sys.argv[:] = arguments[1:]
+    else:
+        path, text, sys.argv[:] = arguments[0], "", arguments
+    argv = [*sys.argv]
+    code = torch_server.become(torch_server.Program(text, env, folder), files)
+    sys.argv[:] = argv
+    if not path:
+        return code
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    sys.modules["__main__"].__file__ = path
+    return compile(text, path, "exec")
+
+
+# -- a command ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Has a command run by the server, with this process's files, and ends as it does."""
+    address, *words = sys.argv[1:]
+    if words[0] == "python" and (not words[1:] or (words[1][0] == "-" and words[1] not in ("-c", "-m"))):
+        os.execv(sys.executable, [sys.executable, *words[1:]])
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        request = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
+        socket.send_fds(connection, [len(request).to_bytes(8, "little")], [0, 1, 2])
+        connection.sendall(request)
+        status = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "little", signed=True)
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
