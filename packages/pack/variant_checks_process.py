@@ -109,10 +109,19 @@ def imported(folder: str) -> Any:
 
 
 def _samples(module: Any, reference: str) -> Iterable[tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """Yields an op's overload and the arguments of a call, for each sample."""
+    """Yields an op's overload and the arguments of a call, for each sample.
+
+    Raises TypeError for a sample that is no pair of these.
+    """
     name, _, function = reference.partition(":")
     ops = importlib.import_module(f"{module.__name__}._ops").ops
-    for op, arguments in getattr(importlib.import_module(name), function)():
+    for sample in getattr(importlib.import_module(name), function)():
+        if not (isinstance(sample, tuple) and len(sample) == 2 and isinstance(sample[1], (tuple, list))):
+            raise TypeError(
+                f"{reference} gives {sample!r}; expected a pair of an op's name and its arguments, such as "
+                '("relu", (torch.ones(2),))'
+            )
+        op, arguments = sample
         packet, _, overload = str(op).partition(".")
         yield getattr(getattr(ops, packet), overload or "default"), tuple(arguments)
 

@@ -69,21 +69,25 @@ inline void class_option(ClassOptions& o, dynamic_attr) { o.has_dict = true; }
 inline void class_option(ClassOptions&, module_local) {}
 inline void class_option(ClassOptions&, arithmetic) {}
 
+OPFORGE_IF_USED
 inline std::string text_attribute(PyObject* o, const char* name) {
     std::string text;
     Convert<std::string>::load(attribute(o, name).get(), true, text);
     return text;
 }
+OPFORGE_IF_USED
 inline bool has_attribute(PyObject* o, const char* name) {
     Ref found = Ref::steal(opforge_PyObject_GetAttrString(o, name));
     opforge_PyErr_Clear();
     return static_cast<bool>(found);
 }
+OPFORGE_IF_USED
 inline std::string class_of_self(PyObject* const* values, OpforgePySize n) {
     Ref type = Ref::steal(n > 0 ? opforge_PyObject_Type(values[0]) : nullptr);
     return type ? text_attribute(type.get(), "__module__") + "." + text_attribute(type.get(), "__qualname__")
                 : std::string("a class");
 }
+OPFORGE_IF_USED
 inline PyObject* no_constructor(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
     try {
         raise(opforge_PyExc_TypeError, (class_of_self(values, n) + ": No constructor defined!").c_str());
@@ -94,6 +98,7 @@ inline PyObject* no_constructor(PyObject*, PyObject* const* values, OpforgePySiz
 }
 // __getstate__ of a class without one of its own. Python's would copy the slot, and two objects would own one C++
 // object.
+OPFORGE_IF_USED
 inline PyObject* no_state(PyObject*, PyObject* const* values, OpforgePySize n, PyObject*) {
     try {
         raise(opforge_PyExc_TypeError, ("cannot pickle '" + class_of_self(values, n) + "' object").c_str());
@@ -103,6 +108,7 @@ inline PyObject* no_state(PyObject*, PyObject* const* values, OpforgePySize n, P
     return nullptr;
 }
 // __get__(property, object, class) of what class_property makes.
+OPFORGE_IF_USED
 inline PyObject* copy_of_getter(PyObject*, PyObject* const* values, OpforgePySize, PyObject*) {
     try {
         return called(attribute(attribute(values[0], "fget").get(), "copy").get()).release();
@@ -112,15 +118,17 @@ inline PyObject* copy_of_getter(PyObject*, PyObject* const* values, OpforgePySiz
     return nullptr;
 }
 // Returns a property of a class that gives a copy of a dictionary.
+OPFORGE_IF_USED
 inline Ref class_property(const Ref& dict) {
     static PyObject* type = nullptr;
     if (!type) {
-        static MethodDef get{"__get__", copy_of_getter, 0x82, nullptr};
+        static MethodDef get{"__get__", copy_of_getter<>, 0x82, nullptr};
         type = made_type("static_property", "property", get).release();
     }
     return called(type, dict);
 }
 // Returns the class of this module that an object's Python class is, or derives from; null if there is none.
+OPFORGE_IF_USED
 inline const Class* nearest_class(PyObject* o) {
     Ref type = Ref::steal(opforge_PyObject_Type(o)), order = attribute(type.get(), "__mro__");
     for (OpforgePySize i = 0; i < opforge_PyTuple_Size(order.get()); ++i) {
@@ -134,6 +142,7 @@ inline const Class* nearest_class(PyObject* o) {
     return nullptr;
 }
 // type.__call__, and then a check that the constructor of C++ has run: a subclass's __init__ need not call it.
+OPFORGE_IF_USED
 inline PyObject* call_class(PyObject*, PyObject* arguments, PyObject* keywords) {
     try {
         static PyObject* call = nullptr;
@@ -153,12 +162,13 @@ inline PyObject* call_class(PyObject*, PyObject* arguments, PyObject* keywords) 
     return nullptr;
 }
 // The class of a module's classes.
+OPFORGE_IF_USED
 inline PyObject* metaclass() {
     static PyObject* type = nullptr;
     if (!type) {
         constexpr int keywords = 0x3;  // METH_VARARGS | METH_KEYWORDS
         static MethodDef call{"__call__", nullptr, keywords, nullptr};
-        call.call = reinterpret_cast<decltype(call.call)>(call_class);
+        call.call = reinterpret_cast<decltype(call.call)>(call_class<>);
         Ref made = made_type("pybind11_type", "type", call);
         checked(opforge_PyObject_SetAttrString(made.get(), "__module__",
                                                Convert<std::string>::cast("pybind11_builtins").get()));
@@ -167,6 +177,7 @@ inline PyObject* metaclass() {
     return type;
 }
 // Makes the Python class of a C++ class, and registers it.
+OPFORGE_IF_USED
 inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, const Class* base,
                          const ClassOptions& options) {
     if (classes().count(cpp)) {
@@ -194,8 +205,8 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     if (!options.doc.empty()) {
         put("__doc__", Convert<std::string>::cast(options.doc));
     }
-    static MethodDef init{"__init__", no_constructor, 0x82, nullptr};
-    static MethodDef state{"__getstate__", no_state, 0x82, nullptr};
+    static MethodDef init{"__init__", no_constructor<>, 0x82, nullptr};
+    static MethodDef state{"__getstate__", no_state<>, 0x82, nullptr};
     put(init.name, method_of(init));
     if (!base) {
         put(state.name, method_of(state));
@@ -210,7 +221,14 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     made->type = type.release();
     made->base = base;
     made->has_dict = options.has_dict || base_has_dict;
+    auto& loading = ::opforge_facade_python::loading();
+    made->module = loading.module;
     classes()[cpp] = made;
+    loading.forget_classes = [](int module) {
+        for (auto i = classes().begin(); i != classes().end();) {
+            i = i->second->module == module ? classes().erase(i) : std::next(i);
+        }
+    };
     return made;
 }
 // A method's own object comes first: a method of a base is one of the class.
@@ -316,9 +334,9 @@ private:
     }
     template <class F, class... E>
     class_& constructor(F f, const E&... extras) {
-        auto overload = detail::overload_of("__init__", detail::Kind::Method, std::move(f), extras...);
-        overload.is_constructor = true;
-        detail::add(ptr(), "__init__", std::move(overload), detail::Kind::Method);
+        auto* overload = detail::overload_of("__init__", detail::Kind::Method, std::move(f), extras...);
+        overload->has_run = [](PyObject* o) { return py_detail::instance_of(o) != nullptr; };
+        detail::add(ptr(), "__init__", overload, detail::Kind::Method);
         return *this;
     }
     template <class F, class R, class... A, class... E>
@@ -338,15 +356,15 @@ private:
     template <class G, class... E>
     py_detail::Ref getter(detail::Kind kind, G&& get, const E&... extras) {
         auto* f = new detail::Function();
-        f->overloads.push_back(detail::overload_of("", kind, detail::method_of<T>(std::forward<G>(get))));
-        f->overloads[0].policy = return_value_policy::reference_internal;
-        (property_extra(f->overloads[0], extras), ...);
+        f->add(detail::overload_of("", kind, detail::method_of<T>(std::forward<G>(get))));
+        f->overloads->policy = return_value_policy::reference_internal;
+        (property_extra(*f->overloads, extras), ...);
         return finished(f);
     }
     template <class S>
     py_detail::Ref setter(detail::Kind kind, S&& set) {
         auto* f = new detail::Function();
-        f->overloads.push_back(detail::overload_of("", kind, detail::method_of<T>(std::forward<S>(set))));
+        f->add(detail::overload_of("", kind, detail::method_of<T>(std::forward<S>(set))));
         return finished(f);
     }
     py_detail::Ref finished(detail::Function* f) {

@@ -11,28 +11,29 @@
 namespace c10 {
 inline namespace opforge_facade {
 // What AutogradContext::saved_data holds.
-class IValue {
+OPFORGE_IF_USED
+class BasicIValue {
 public:
-    IValue() = default;
+    BasicIValue() = default;
     template <class T, class = std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>>
-    IValue(T v) : value_(static_cast<int64_t>(v)) {}
+    BasicIValue(T v) : value_(static_cast<int64_t>(v)) {}
     template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>, int = 0>
-    IValue(T v) : value_(bool{v}) {}
-    IValue(double v) : value_(v) {}
-    IValue(float v) : value_(static_cast<double>(v)) {}
-    IValue(const char* v) : value_(std::string(v)) {}
-    IValue(std::string v) : value_(std::move(v)) {}
-    IValue(at::Tensor v) : value_(std::move(v)) {}
-    IValue(IntArrayRef v) : value_(v.vec()) {}
-    IValue(std::vector<int64_t> v) : value_(std::move(v)) {}
-    IValue(std::vector<double> v) : value_(std::move(v)) {}
-    IValue(std::vector<at::Tensor> v) : value_(std::move(v)) {}
-    IValue(Scalar v) : value_(v) {}
-    IValue(ScalarType v) : value_(static_cast<int64_t>(v)) {}
+    BasicIValue(T v) : value_(bool{v}) {}
+    BasicIValue(double v) : value_(v) {}
+    BasicIValue(float v) : value_(static_cast<double>(v)) {}
+    BasicIValue(const char* v) : value_(std::string(v)) {}
+    BasicIValue(std::string v) : value_(std::move(v)) {}
+    BasicIValue(at::Tensor v) : value_(std::move(v)) {}
+    BasicIValue(IntArrayRef v) : value_(v.vec()) {}
+    BasicIValue(std::vector<int64_t> v) : value_(std::move(v)) {}
+    BasicIValue(std::vector<double> v) : value_(std::move(v)) {}
+    BasicIValue(std::vector<at::Tensor> v) : value_(std::move(v)) {}
+    BasicIValue(Scalar v) : value_(v) {}
+    BasicIValue(ScalarType v) : value_(static_cast<int64_t>(v)) {}
     template <class T>
-    IValue(std::optional<T> v) {
+    BasicIValue(std::optional<T> v) {
         if (v) {
-            *this = IValue(std::move(*v));
+            *this = BasicIValue(std::move(*v));
         }
     }
     bool isNone() const { return value_.index() == 0; }
@@ -84,6 +85,7 @@ private:
                  std::vector<double>, std::vector<at::Tensor>, Scalar>
         value_;
 };
+using IValue = BasicIValue<>;
 template <class K, class V>
 class Dict : public std::unordered_map<K, V> {
 public:
@@ -192,6 +194,7 @@ struct Autograd {
         return type.get() == reinterpret_cast<PyObject*>(torch().tensor) || type.get() == parameter.get();
     }
 };
+OPFORGE_IF_USED
 inline const Autograd& autograd() {
     static Autograd* loaded = nullptr;  // not a static's initializer, as in torch()
     if (__builtin_expect(!loaded, 0)) {
@@ -207,6 +210,7 @@ struct MethodDefinition {  // PyMethodDef of the stable ABI
     const char* doc;
 };
 constexpr const char* call_name = "opforge.autograd_call";
+OPFORGE_IF_USED
 inline AutogradCall& call_in(PyObject* capsule) {
     auto* shared = static_cast<std::shared_ptr<AutogradCall>*>(opforge_PyCapsule_GetPointer(capsule, call_name));
     if (!shared) {
@@ -214,9 +218,11 @@ inline AutogradCall& call_in(PyObject* capsule) {
     }
     return **shared;
 }
+OPFORGE_IF_USED
 inline void free_call(PyObject* capsule) {
     delete static_cast<std::shared_ptr<AutogradCall>*>(opforge_PyCapsule_GetPointer(capsule, call_name));
 }
+OPFORGE_IF_USED
 inline Ref tuple_of(const std::vector<at::Tensor>& list, size_t leading_none = 0) {
     Ref tuple = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(list.size() + leading_none)));
     for (size_t i = 0; i < list.size() + leading_none; ++i) {
@@ -225,11 +231,14 @@ inline Ref tuple_of(const std::vector<at::Tensor>& list, size_t leading_none = 0
     }
     return tuple;
 }
+OPFORGE_IF_USED
 inline at::Tensor tensor_or_undefined(PyObject* o) { return is_none(o) ? at::Tensor() : to_tensor(o); }
+OPFORGE_IF_USED
 inline void call_method(const Ref& object, const char* name, const std::vector<at::Tensor>& list) {
     checked(opforge_PyObject_Call(attribute(object.get(), name).get(), tuple_of(list).get(), nullptr));
 }
 // forward(ctx, call, *tensors)
+OPFORGE_IF_USED
 inline PyObject* autograd_forward(PyObject*, PyObject* args) {
     AutogradCall* call = nullptr;
     try {
@@ -279,6 +288,7 @@ inline PyObject* autograd_forward(PyObject*, PyObject* args) {
     return nullptr;
 }
 // backward(ctx, *grads)
+OPFORGE_IF_USED
 inline PyObject* autograd_backward(PyObject*, PyObject* args) {
     try {
         Ref ctx = Ref::borrow(opforge_PyTuple_GetItem(args, 0));
@@ -350,6 +360,7 @@ inline PyObject* autograd_backward(PyObject*, PyObject* args) {
     }
     return nullptr;
 }
+OPFORGE_IF_USED
 inline Ref static_method(MethodDefinition& definition) {
     Ref function = checked(opforge_PyCMethod_New(&definition, nullptr, nullptr, nullptr));
     return called(attribute(imported("builtins").get(), "staticmethod").get(), function);
@@ -360,9 +371,10 @@ struct PythonFunction {
     PyObject* direct;
 };
 // Returns the Python class that has the name of the C++ class.
+OPFORGE_IF_USED
 inline PythonFunction make_function(const std::string& name) {
-    static MethodDefinition forward{"forward", autograd_forward, 1, nullptr};
-    static MethodDefinition backward{"backward", autograd_backward, 1, nullptr};
+    static MethodDefinition forward{"forward", autograd_forward<>, 1, nullptr};
+    static MethodDefinition backward{"backward", autograd_backward<>, 1, nullptr};
     Ref base = attribute(attribute(torch().module, "autograd").get(), "Function");
     Ref bases = checked(opforge_PyTuple_New(1));
     checked(opforge_PyTuple_SetItem(bases.get(), 0, Ref(base).release()));
@@ -377,17 +389,18 @@ inline PythonFunction make_function(const std::string& name) {
 
 // The tensors among a function's arguments, as torch finds them: each of a TensorList counts, and a std::vector of them
 // is one argument without a gradient.
-struct Inputs {
+OPFORGE_IF_USED
+struct BasicInputs {
     std::vector<at::Tensor> tensors;
     std::vector<size_t> places;
     std::vector<bool> variables;
     size_t count = 0;
     std::vector<PyObject*> objects;  // of the tensors, as far as they were needed
 
-    Inputs() = default;
-    Inputs(const Inputs&) = delete;
-    Inputs& operator=(const Inputs&) = delete;
-    ~Inputs() {
+    BasicInputs() = default;
+    BasicInputs(const BasicInputs&) = delete;
+    BasicInputs& operator=(const BasicInputs&) = delete;
+    ~BasicInputs() {
         if (!objects.empty()) {
             Gil gil;  // forward may have given it up
             for (PyObject* o : objects) {
@@ -422,9 +435,11 @@ struct Inputs {
         return objects[i] ? objects[i] : objects[i] = from_tensor(tensors[i]).release();
     }
 };
+using Inputs = BasicInputs<>;
 inline bool is_differentiable(const at::Tensor& t) { return t.is_floating_point() || t.is_complex(); }
 
 // Whether forward can run without a node behind it: no gradient passes through it. Only a sure no is one.
+OPFORGE_IF_USED
 inline bool needs_no_node(Inputs& inputs) {
     Gil gil;
     const Autograd& python = autograd();
@@ -446,6 +461,7 @@ inline bool needs_no_node(Inputs& inputs) {
 }
 // Whether torch returns results as they are. It makes a view of an argument that is returned, and takes a result out
 // of the graph that it is in.
+OPFORGE_IF_USED
 inline bool are_new(const std::vector<at::Tensor>& results, Inputs& inputs) {
     Gil gil;
     const Autograd& python = autograd();
@@ -466,12 +482,13 @@ inline bool are_new(const std::vector<at::Tensor>& results, Inputs& inputs) {
     }
     return true;
 }
+OPFORGE_IF_USED
 inline std::vector<at::Tensor> apply(const PythonFunction& function, const std::shared_ptr<AutogradCall>& call,
                                      Inputs& inputs) {
     const size_t n = inputs.tensors.size();
     Ref arguments = checked(opforge_PyTuple_New(static_cast<OpforgePySize>(n) + 1));
     auto* shared = new std::shared_ptr<AutogradCall>(call);
-    Ref capsule = checked(opforge_PyCapsule_New(shared, call_name, free_call));
+    Ref capsule = checked(opforge_PyCapsule_New(shared, call_name, free_call<>));
     checked(opforge_PyTuple_SetItem(arguments.get(), 0, capsule.release()));
     for (size_t i = 0; i < n; ++i) {
         checked(opforge_PyTuple_SetItem(arguments.get(), static_cast<OpforgePySize>(i + 1),

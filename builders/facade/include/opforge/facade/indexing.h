@@ -57,12 +57,14 @@ struct Indexed {
     Tensor view;
     std::vector<std::optional<Tensor>> tensors;  // none: the view is the result
 };
+OPFORGE_IF_USED
 inline Tensor bool_index(const Tensor& t, bool value) {
     // True selects the new dimension, false nothing of it
     return value ? converted(number(Scalar(0)), ScalarType::Long).unsqueeze(0).to(t.device())
                  : empty(int64_t{0}, TensorOptions(ScalarType::Long).device(t.device()));
 }
 // The numbers of dimensions that the indices take, without those that add one.
+OPFORGE_IF_USED
 inline int64_t taken_dims(ArrayRef<indexing::TensorIndex> indices) {
     int64_t n = 0;
     for (const auto& index : indices) {
@@ -75,6 +77,7 @@ inline int64_t taken_dims(ArrayRef<indexing::TensorIndex> indices) {
     }
     return n;
 }
+OPFORGE_IF_USED
 inline Tensor selected(const Tensor& t, int64_t dim, int64_t index, int64_t original_dim) {
     if (t.dim() == 0) {
         fail<IndexError>(
@@ -87,6 +90,7 @@ inline Tensor selected(const Tensor& t, int64_t dim, int64_t index, int64_t orig
     }
     return t.select(dim, index);
 }
+OPFORGE_IF_USED
 inline Indexed indexed(const Tensor& self, ArrayRef<indexing::TensorIndex> indices) {
     Indexed r{self, {}};
     int64_t dim = 0, original = 0;
@@ -135,6 +139,7 @@ inline Indexed indexed(const Tensor& self, ArrayRef<indexing::TensorIndex> indic
     return r;
 }
 // Copies, after leading dimensions of one were left out of the source.
+OPFORGE_IF_USED
 inline void copy_broadcast(const Tensor& target, Tensor source) {
     int64_t extra = source.dim() - target.dim();
     for (; extra > 0 && source.size(0) == 1; --extra) {
@@ -144,7 +149,8 @@ inline void copy_broadcast(const Tensor& target, Tensor source) {
 }
 }  // namespace facade
 
-inline Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
+template <int>
+Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
     if (indices.empty()) {
         c10::facade::fail("Passing an empty index list to Tensor::index() is not valid syntax");
     }
@@ -154,10 +160,12 @@ inline Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
     }
     return facade::call<Tensor>("aten::index", "Tensor", view, tensors);
 }
-inline Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices) const {
+template <int>
+Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices) const {
     return index(ArrayRef<indexing::TensorIndex>(indices));
 }
-inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values) {
+template <int>
+Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values) {
     if (indices.empty()) {
         c10::facade::fail("Passing an empty index list to Tensor::index_put_() is not valid syntax");
     }
@@ -173,20 +181,27 @@ inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const
     }
     return *this;
 }
-inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
+template <int>
+Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
     if (facade::category(scalar_type()) < facade::Category::Real) {
         facade::check_fits(value, scalar_type());
     }
     return index_put_(indices, facade::converted(facade::number(value), scalar_type()).to(device()));
 }
-inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) {
+template <int>
+Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) {
     return index_put_(ArrayRef<indexing::TensorIndex>(indices), values);
 }
-inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) {
+template <int>
+Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) {
     return index_put_(ArrayRef<indexing::TensorIndex>(indices), value);
 }
-inline Tensor Tensor::operator[](int64_t i) const { return select(0, i); }
-inline Tensor Tensor::operator[](const Tensor& i) const {
+template <int>
+Tensor Tensor::operator[](int64_t i) const {
+    return select(0, i);
+}
+template <int>
+Tensor Tensor::operator[](const Tensor& i) const {
     if (!i.defined()) {
         c10::facade::fail<IndexError>("Can only index with tensors that are defined");
     }
@@ -197,7 +212,8 @@ inline Tensor Tensor::operator[](const Tensor& i) const {
 }
 inline Tensor& Tensor::operator=(const Scalar& value) && { return fill_(value); }
 
-inline Scalar Tensor::item() const {
+template <int>
+Scalar Tensor::item() const {
     if (numel() != 1) {
         c10::facade::fail(c10::facade::text("a Tensor with ", numel(), " elements cannot be converted to Scalar"));
     }

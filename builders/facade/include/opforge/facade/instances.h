@@ -44,10 +44,11 @@ struct Class {
     const Class* base = nullptr;
     bool has_dict = false;
     void* (*to_base)(void*) = nullptr;
+    int module = 0;  // of Loading: which run of the module's body made it
 };
 inline std::map<std::type_index, Class*>& classes() {
-    static std::map<std::type_index, Class*> all;
-    return all;
+    static auto* all = new std::map<std::type_index, Class*>();
+    return *all;
 }
 template <class T>
 const Class* class_of() {

@@ -138,6 +138,7 @@ inline Slot* slots() {
     static Slot all[OPFORGE_FACADE_SLOTS];
     return all;
 }
+OPFORGE_IF_USED
 inline void run_slot(int i, StableIValue* stack, uint64_t given) {
     // torch translates exceptions that it does not know by their standard base. Its own have other layouts.
     try {
@@ -189,6 +190,7 @@ struct Declared {
     std::string schema;
     std::vector<std::vector<std::string>> functions;  // the types of each function's arguments
 };
+OPFORGE_IF_USED
 inline std::string plain_type(std::string text) {
     std::string r;
     int brackets = 0;
@@ -211,6 +213,7 @@ inline std::string plain_type(std::string text) {
     }
     return r;
 }
+OPFORGE_IF_USED
 inline std::vector<std::string> schema_arguments(const std::string& schema) {
     std::vector<std::string> types;
     const size_t open = schema.find('(');
@@ -245,6 +248,7 @@ inline std::vector<std::string> schema_arguments(const std::string& schema) {
     add();
     return types;
 }
+OPFORGE_IF_USED
 inline void compare(const std::string& name, const Declared& declared) {
     if (declared.schema.empty()) {
         return;
@@ -258,6 +262,7 @@ inline void compare(const std::string& name, const Declared& declared) {
         }
     }
 }
+OPFORGE_IF_USED
 inline Declared& declared(const std::string& name) {
     static std::map<std::string, Declared> all;
     return all[name];
@@ -292,10 +297,11 @@ enum class DispatchKey : uint16_t {
 namespace torch {
 inline namespace opforge_facade {
 
-class Library {
+OPFORGE_IF_USED
+class BasicLibrary {
 public:
     enum Kind { DEF, IMPL, FRAGMENT };
-    Library(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
+    BasicLibrary(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
         : ns_(std::move(ns)), key_(key ? key : ""), file_(file), line_(line) {
         c10::facade::check_numbers_once();
         AOTITorchError code = AOTI_TORCH_SUCCESS;
@@ -308,16 +314,16 @@ public:
         }
         c10::facade::check(code, ("TORCH_LIBRARY(" + ns_ + ")").c_str());
     }
-    Library(const Library&) = delete;
-    Library& operator=(const Library&) = delete;
+    BasicLibrary(const BasicLibrary&) = delete;
+    BasicLibrary& operator=(const BasicLibrary&) = delete;
 
-    Library& def(const std::string& schema) & {
+    BasicLibrary& def(const std::string& schema) & {
         c10::facade::check(aoti_torch_library_def(library_, schema.c_str()), ("the schema " + schema).c_str());
         remember(schema);
         return *this;
     }
     template <class F>
-    Library& def(const std::string& text, F f) & {
+    BasicLibrary& def(const std::string& text, F f) & {
         if (text.find('(') == std::string::npos) {
             def_unknown(deduced<F>(text, false), deduced<F>(text, true));
         } else {
@@ -327,7 +333,7 @@ public:
         return *this;
     }
     template <class F>
-    Library& impl(const std::string& name, F f) & {
+    BasicLibrary& impl(const std::string& name, F f) & {
         using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
         const std::string full = qualified(name);
         auto& declared = opforge_facade_detail::declared(full);
@@ -400,9 +406,9 @@ private:
         return text + ") -> " + (results.size() == 1 ? result : "(" + result + ")");
     }
     // A function that is given with its schema serves every device, and autograd sees into it.
-    Library& composite() {
+    BasicLibrary& composite() {
         if (!composite_) {
-            composite_ = std::make_unique<Library>(IMPL, ns_, "CompositeImplicitAutograd", __FILE__, __LINE__);
+            composite_ = std::make_unique<BasicLibrary>(IMPL, ns_, "CompositeImplicitAutograd", __FILE__, __LINE__);
         }
         return *composite_;
     }
@@ -410,7 +416,7 @@ private:
     std::string ns_, key_;
     const char* file_;
     uint32_t line_;
-    std::unique_ptr<Library> composite_;
+    std::unique_ptr<BasicLibrary> composite_;
     std::vector<PyObject*> unknown_;  // torch's Python object of each schema that def_unknown registered
 
 public:
@@ -437,28 +443,33 @@ public:
         }
     }
 };
+using Library = BasicLibrary<>;
 
 namespace facade {
 #ifdef OPFORGE_LOADS_FACADE_BLOCKS
 // A block waits for opforge's loader: a second version of the library gets other namespaces, and a conflict is an error
 // that leaves nothing behind. torch would register it in a static constructor, where an exception ends the process.
-class Registered final : public opforge::Registration {
+OPFORGE_IF_USED
+class BasicRegistered final : public opforge::Registration {
 public:
-    Registered(Library::Kind kind, const char* ns, const char* key, const char* file, uint32_t line)
+    BasicRegistered(Library::Kind kind, const char* ns, const char* key, const char* file, uint32_t line)
         : library(kind, ns, key, file, line) {}
-    ~Registered() override { library.undo(); }
+    ~BasicRegistered() override { library.undo(); }
 
     Library library;
 };
-class LibraryInit final : public opforge::Block {
+OPFORGE_IF_USED
+class BasicLibraryInit final : public opforge::Block {
 public:
-    LibraryInit(Library::Kind kind, std::function<void(Library&)> fill, const char* ns, const char* key,
-                const char* file, uint32_t line)
+    BasicLibraryInit(Library::Kind kind, std::function<void(Library&)> fill, const char* ns, const char* key,
+                     const char* file, uint32_t line)
         : Block(ns, kind != Library::IMPL), kind_(kind), fill_(std::move(fill)), key_(key), file_(file), line_(line) {}
 
-    opforge::Registration* open(const char* in) const override { return new Registered(kind_, in, key_, file_, line_); }
+    opforge::Registration* open(const char* in) const override {
+        return new BasicRegistered<>(kind_, in, key_, file_, line_);
+    }
     void fill(opforge::Registration& registration) const override {
-        fill_(static_cast<Registered&>(registration).library);
+        fill_(static_cast<BasicRegistered<>&>(registration).library);
     }
     void describe(std::string& lines) const override { lines.append(ns).append("\n"); }
 
@@ -471,13 +482,15 @@ private:
 };
 #else
 // Lives as long as the process: a library is never unloaded.
-struct LibraryInit {
-    LibraryInit(Library::Kind kind, void (*fill)(Library&), const char* ns, const char* key, const char* file,
-                uint32_t line) {
+OPFORGE_IF_USED
+struct BasicLibraryInit {
+    BasicLibraryInit(Library::Kind kind, void (*fill)(Library&), const char* ns, const char* key, const char* file,
+                     uint32_t line) {
         ::opforge_facade_python::register_while_loading([&] { fill(*new Library(kind, ns, key, file, line)); });
     }
 };
 #endif
+using LibraryInit = BasicLibraryInit<>;
 }  // namespace facade
 
 class RegisterOperators {

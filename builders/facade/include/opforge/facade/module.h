@@ -277,12 +277,17 @@ struct Overload {
     std::string name, result, doc;
     size_t positional = 0, only_positional = 0;
     bool is_method = false;
-    bool is_constructor = false;
     bool is_operator = false;  // other operands are Python's to try
     return_value_policy policy = return_value_policy::automatic;
     std::vector<std::pair<size_t, size_t>> keeps;  // which keeps which alive: the result, and arguments from 1
-    // Returns an empty reference if the values are not convertible to the function's parameters.
-    std::function<Ref(PyObject* const*, const bool*, return_value_policy)> call;
+    // By pointers, so that a module without classes has no code of theirs: what keeps, and whether the constructor of
+    // an object has run, which a constructor's overload has.
+    void (*keep)(PyObject*, PyObject*) = nullptr;
+    bool (*has_run)(PyObject*) = nullptr;
+    // Calls the function. Returns an empty reference if the values are not convertible to its parameters.
+    Ref (*call)(void*, PyObject* const*, const bool*, return_value_policy) = nullptr;
+    void* function = nullptr;
+    Overload* next = nullptr;
 
     OPFORGE_COLD std::string signature() const {
         std::string text = "(";
@@ -324,11 +329,23 @@ OPFORGE_COLD inline Ref made_type(const char* name, const char* base, MethodDef&
     return called(attribute(builtins.get(), "type").get(), checked(opforge_PyUnicode_InternFromString(name)), bases,
                   members);
 }
+// A function of a scope, with its overloads in their order. All live as long as the process, as the library does: lists
+// without an owner are a quarter of the code that a compiler makes for containers of them.
 struct Function {
     std::string name, doc;
     PyObject* object = nullptr;  // what its scope has of it
-    std::vector<Overload> overloads;
+    PyObject* scope = nullptr;
+    Overload* overloads = nullptr;
     MethodDef definition{};
+    Function* next = nullptr;
+
+    void add(Overload* overload) {
+        Overload** last = &overloads;
+        while (*last) {
+            last = &(*last)->next;
+        }
+        *last = overload;
+    }
 };
 constexpr size_t most_arguments = 64;
 
@@ -398,13 +415,13 @@ OPFORGE_COLD inline std::string constructor_signature(const std::string& text) {
     return text.substr(begin, end - begin) + "(" + text.substr(next, last - next);
 }
 OPFORGE_COLD inline std::string no_match(const Function& f, const Given& given) {
-    const bool is_constructor = f.overloads[0].is_constructor;
+    const bool is_constructor = f.overloads->has_run;
     std::string text = f.name + "(): incompatible " + (is_constructor ? "constructor" : "function") +
                        " arguments. The following argument types are supported:\n";
     size_t i = 0;
-    for (const Overload& overload : f.overloads) {
+    for (const Overload* overload = f.overloads; overload; overload = overload->next) {
         text += "    " + std::to_string(++i) + ". " +
-                (is_constructor ? constructor_signature(overload.signature()) : overload.signature()) + "\n";
+                (is_constructor ? constructor_signature(overload->signature()) : overload->signature()) + "\n";
     }
     text += "\nInvoked with: ";
     for (size_t k = is_constructor; k < given.positional; ++k) {
@@ -419,14 +436,15 @@ OPFORGE_COLD inline std::string no_match(const Function& f, const Given& given) 
     return text;
 }
 inline Ref call_overloads(const Function& f, const Given& given) {
-    if (f.overloads[0].is_constructor && given.positional > 0 && instance_of(given.values[0])) {
+    if (f.overloads->has_run && given.positional > 0 && f.overloads->has_run(given.values[0])) {
         return Ref::borrow(py_detail::none());  // it has run
     }
     // several functions: first the one that needs no conversion
     PyObject* values[most_arguments];
     bool converts[most_arguments];
-    for (int pass = f.overloads.size() > 1 ? 0 : 1; pass < 2; ++pass) {
-        for (const Overload& overload : f.overloads) {
+    for (int pass = f.overloads->next ? 0 : 1; pass < 2; ++pass) {
+        for (const Overload* each = f.overloads; each; each = each->next) {
+            const Overload& overload = *each;
             if (!bind(overload, given, values)) {
                 continue;
             }
@@ -435,21 +453,21 @@ inline Ref call_overloads(const Function& f, const Given& given) {
             }
             Ref result;
             try {
-                result = overload.call(values, converts, overload.policy);
+                result = overload.call(overload.function, values, converts, overload.policy);
             } catch (const NotRegistered&) {
                 throw type_error("Unable to convert function return value to a Python type! The signature was\n\t" +
                                  overload.signature());
             }
             if (result) {
                 for (const auto& [nurse, patient] : overload.keeps) {
-                    py_detail::keep_alive(nurse ? values[nurse - 1] : result.get(),
-                                          patient ? values[patient - 1] : result.get());
+                    overload.keep(nurse ? values[nurse - 1] : result.get(),
+                                  patient ? values[patient - 1] : result.get());
                 }
                 return result;
             }
         }
     }
-    if (f.overloads[0].is_operator) {
+    if (f.overloads->is_operator) {
         return attribute(imported("builtins").get(), "NotImplemented");
     }
     raise(opforge_PyExc_TypeError, no_match(f, given).c_str());
@@ -470,14 +488,16 @@ template <class... G>
 struct Guards {
     std::tuple<G...> guards;
 };
+using TypeName = std::string (*)(bool);
 template <class F, class S, class G>
 struct Call;
 template <class F, class R, class... A, class... G>
 struct Call<F, R(A...), call_guard<G...>> {
     static_assert(sizeof...(A) <= most_arguments, "a function of more than 64 arguments");
+    static constexpr size_t arity = sizeof...(A);
     F f;
-    Ref operator()(PyObject* const* values, const bool* converts, return_value_policy policy) {
-        return with(values, converts, policy, std::index_sequence_for<A...>());
+    static Ref run(void* call, PyObject* const* values, const bool* converts, return_value_policy policy) {
+        return static_cast<Call*>(call)->with(values, converts, policy, std::index_sequence_for<A...>());
     }
     template <size_t... I>
     Ref with([[maybe_unused]] PyObject* const* values, [[maybe_unused]] const bool* converts,
@@ -517,16 +537,20 @@ struct Call<F, R(A...), call_guard<G...>> {
         }
         return Convert<kept_t<T>>::load(o, convert, value);
     }
-    static std::vector<std::string> types(bool converts) { return {Convert<argument_t<A>>::name(converts)...}; }
-    static std::string result() {
-        if constexpr (std::is_void_v<R>) {
-            return "None";
-        } else {
-            return Convert<bare_t<R>>::name(false);
-        }
-    }
     template <class T>
     using argument_t = std::conditional_t<std::is_same_v<bare_t<T>, c10::IntArrayRef>, c10::IntArrayRef, kept_t<T>>;
+    // The functions that name the types of the arguments, and then that of the result.
+    static const TypeName* type_names() {
+        static constexpr TypeName names[] = {&Convert<argument_t<A>>::name..., name_of_result()};
+        return names;
+    }
+    static constexpr TypeName name_of_result() {
+        if constexpr (std::is_void_v<R>) {
+            return [](bool) { return std::string("None"); };
+        } else {
+            return &Convert<bare_t<R>>::name;
+        }
+    }
 };
 
 template <class... X>
@@ -561,19 +585,20 @@ void extra(Overload&, call_guard<G...>) {}
 template <size_t A, size_t B>
 void extra(Overload& o, keep_alive<A, B>) {
     o.keeps.emplace_back(A, B);
+    o.keep = py_detail::keep_alive;
 }
 inline void extra(Overload& o, return_value_policy policy) { o.policy = policy; }
 inline void extra(Overload& o, is_operator) { o.is_operator = true; }
 
 OPFORGE_COLD inline std::string doc_of(const Function& f) {
-    const bool several = f.overloads.size() > 1;
+    const bool several = f.overloads->next;
     std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
     size_t i = 0;
-    for (const Overload& o : f.overloads) {
+    for (const Overload* o = f.overloads; o; o = o->next) {
         text += i > 0 ? "\n" : "";
         ++i;
-        text += (several ? std::to_string(i) + ". " : "") + f.name + o.signature() + "\n";
-        text += o.doc.empty() ? "" : "\n" + o.doc + "\n";
+        text += (several ? std::to_string(i) + ". " : "") + f.name + o->signature() + "\n";
+        text += o->doc.empty() ? "" : "\n" + o->doc + "\n";
     }
     return text;
 }
@@ -618,34 +643,50 @@ OPFORGE_COLD inline Ref function_object(Function* f, const Ref& module_name, boo
     return checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
 }
 enum class Kind { Function, Method, Static };
+// What of an overload is the same code for every signature: before what is stated beside the function, and after it.
+OPFORGE_COLD inline Overload* new_overload(const char* name, Kind kind, const TypeName* names, size_t n,
+                                           bool has_named_arguments) {
+    auto* overload = new Overload();
+    overload->name = name;
+    for (size_t i = 0; i < n; ++i) {
+        overload->types.push_back(names[i](true));
+        overload->exact_types.push_back(names[i](false));
+    }
+    overload->result = names[n](false);
+    overload->positional = n;
+    overload->is_method = kind == Kind::Method;
+    if (overload->is_method && has_named_arguments) {
+        overload->arguments.push_back({"self", {}, true, false});
+    }
+    return overload;
+}
+OPFORGE_COLD inline void check_arguments(const Overload& overload) {
+    if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
+        throw std::runtime_error("the function '" + overload.name + "' has " + std::to_string(overload.types.size()) +
+                                 " arguments, and " + std::to_string(overload.arguments.size()) +
+                                 " py::arg were given");
+    }
+}
 // Returns the overload of a C++ function, with what is stated beside it.
 template <class F, class... X>
-OPFORGE_COLD Overload overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
+OPFORGE_COLD Overload* overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
     using Guard = typename guard_of<X...>::type;
     using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
-    Overload overload;
-    overload.name = name;
-    overload.types = Caller::types(true);
-    overload.exact_types = Caller::types(false);
-    overload.result = Caller::result();
-    overload.positional = overload.types.size();
-    overload.is_method = kind == Kind::Method;
-    if (overload.is_method && (std::is_base_of_v<arg, X> || ...)) {
-        overload.arguments.push_back({"self", {}, true, false});
-    }
-    (extra(overload, extras), ...);
-    if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
-        throw std::runtime_error(std::string("the function '") + name + "' has " +
-                                 std::to_string(overload.types.size()) + " arguments, and " +
-                                 std::to_string(overload.arguments.size()) + " py::arg were given");
-    }
-    overload.call = Caller{std::forward<F>(f)};
+    constexpr bool has_named_arguments = (std::is_base_of_v<arg, X> || ...);
+    Overload* overload = new_overload(name, kind, Caller::type_names(), Caller::arity, has_named_arguments);
+    (extra(*overload, extras), ...);
+    check_arguments(*overload);
+    overload->call = Caller::run;
+    overload->function = new Caller{std::forward<F>(f)};
     return overload;
 }
 // Adds an overload to the function of a name in a module or a class.
-OPFORGE_COLD inline void add(PyObject* scope, const char* name, Overload overload, Kind kind = Kind::Function) {
-    static std::map<std::pair<PyObject*, std::string>, Function*> functions;
-    Function*& f = functions[{scope, name}];
+OPFORGE_COLD inline void add(PyObject* scope, const char* name, Overload* overload, Kind kind = Kind::Function) {
+    static Function* newest = nullptr;
+    Function* f = newest;
+    while (f && !(f->scope == scope && f->name == name)) {
+        f = f->next;
+    }
     // a scope can be a new one at the address of a module whose body threw
     Ref members = attribute(scope, "__dict__");
     Ref present = called(attribute(members.get(), "get").get(), checked(opforge_PyUnicode_InternFromString(name)));
@@ -653,8 +694,11 @@ OPFORGE_COLD inline void add(PyObject* scope, const char* name, Overload overloa
     if (first) {
         f = new Function();
         f->name = name;
+        f->scope = scope;
+        f->next = newest;
+        newest = f;
     }
-    f->overloads.push_back(std::move(overload));
+    f->add(overload);
     f->doc = doc_of(*f);
     f->definition.doc = f->doc.c_str();
     if (!first) {
@@ -763,11 +807,13 @@ OPFORGE_COLD inline PyObject* make_module(const char* name, bool by_definition, 
             made = checked(opforge_PyModule_New(name));
         }
         module_ m(made);
-        const auto before = classes();
+        ++loading.module;
         try {
             fill(m);
         } catch (...) {  // the next import registers the classes again
-            classes() = before;
+            if (loading.forget_classes) {
+                loading.forget_classes(loading.module);
+            }
             throw;
         }
         return made.release();

@@ -14,6 +14,7 @@ inline ScalarType default_dtype() {
                         std::optional<MemoryFormat>())
         .scalar_type();
 }
+OPFORGE_IF_USED
 inline Tensor converted(const Tensor& t, ScalarType type) {
     if (t.scalar_type() == type) {
         return t;
@@ -21,6 +22,7 @@ inline Tensor converted(const Tensor& t, ScalarType type) {
     return call<Tensor>("aten::to", "dtype", t, type, false, false, std::optional<MemoryFormat>());
 }
 // Returns the number as a 0-dim tensor of its own type: bool, int64, float64 or complex128.
+OPFORGE_IF_USED
 inline Tensor number(const Scalar& s) {
     AtenTensorHandle h;
     if (s.isBoolean()) {
@@ -43,6 +45,7 @@ inline Category category(ScalarType t) {
 }
 // Returns the number as a 0-dim tensor that beside a tensor of dtype t, which has dimensions, gives the
 // dtype that the number would give.
+OPFORGE_IF_USED
 inline Tensor wrapped(const Scalar& s, ScalarType t) {
     if (s.isFloatingPoint() && category(t) < Category::Real) {
         return converted(number(s), default_dtype());
@@ -60,23 +63,28 @@ Tensor with_dimension(const Tensor& self, F f) {
     }
     return call<Tensor>("aten::squeeze", "dim", f(call<Tensor>("aten::unsqueeze", "", self, int64_t{0})), int64_t{0});
 }
+OPFORGE_IF_USED
 inline Tensor binary(const char* name, const char* overload, const Tensor& self, const Scalar& s) {
     return with_dimension(
         self, [&](const Tensor& x) { return call<Tensor>(name, overload, x, wrapped(s, x.scalar_type())); });
 }
+OPFORGE_IF_USED
 inline Tensor& binary_in_place(const char* name, const char* overload, const Tensor& self, const Scalar& s) {
     Tensor x = self.dim() > 0 ? self : call<Tensor>("aten::unsqueeze", "", self, int64_t{0});
     call_in_place(name, overload, x, wrapped(s, x.scalar_type()));
     return const_cast<Tensor&>(self);
 }
 // Where a number beside a tensor must be on its device.
+OPFORGE_IF_USED
 inline Tensor number_for(const Tensor& t, const Scalar& s) {
     return t.is_meta() ? number(s).to(t.device()) : number(s);
 }
+OPFORGE_IF_USED
 inline ScalarType promoted(const Tensor& a, const Tensor& b) {
     return a.scalar_type() == b.scalar_type() ? a.scalar_type() : call<ScalarType>("aten::result_type", "Tensor", a, b);
 }
 // torch's own check before it writes a result of one dtype into a tensor of another.
+OPFORGE_IF_USED
 inline void check_cast(ScalarType from, ScalarType to) {
     Category a = category(from), b = category(to);
     if ((a == Category::Complex && b != a) || (a == Category::Real && b < a) ||
@@ -85,6 +93,7 @@ inline void check_cast(ScalarType from, ScalarType to) {
             text("result type ", c10::toString(from), " can't be cast to the desired output type ", c10::toString(to)));
     }
 }
+OPFORGE_IF_USED
 inline Tensor& written(const Tensor& self, const Tensor& result) {
     check_cast(result.scalar_type(), self.scalar_type());
     if (self.sizes() != result.sizes()) {
@@ -93,6 +102,7 @@ inline Tensor& written(const Tensor& self, const Tensor& result) {
     call_in_place("aten::copy_", "", self, result, false);
     return const_cast<Tensor&>(self);
 }
+OPFORGE_IF_USED
 inline void check_alpha(ScalarType t, const Scalar& alpha) {
     if (alpha.isBoolean() && t != ScalarType::Bool) {
         fail("Boolean alpha only supported for Boolean results.");
@@ -131,6 +141,7 @@ inline void check_within(const Scalar& s, ScalarType t, double lowest, double hi
     }
 }
 // Fails if the number does not fit into a dtype, as torch does before it uses the number in a kernel.
+OPFORGE_IF_USED
 inline void check_fits(const Scalar& s, ScalarType t) {
     switch (t) {
 #define OPFORGE_FITS(T, N)            \
@@ -163,6 +174,7 @@ inline void check_fits(const Scalar& s, ScalarType t) {
 }
 // Whether every operator of two tensors gives its result contiguous strides. Those of a tensor without elements, and of
 // a dimension of one, count beside a tensor of another shape.
+OPFORGE_IF_USED
 inline bool gives_contiguous(const Tensor& a, const Tensor& b) {
     if (a.sizes() == b.sizes()) {
         return a.is_contiguous() && b.is_contiguous();
@@ -172,6 +184,7 @@ inline bool gives_contiguous(const Tensor& a, const Tensor& b) {
 }
 // Returns a + alpha * b. Real and complex numbers: torch's one C function of this family, which computes
 // a - (-alpha) * b by the same kernel. Integers: a sum over both, which is exact.
+OPFORGE_IF_USED
 inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     ScalarType t = promoted(a, b);
     check_alpha(t, alpha);
@@ -212,12 +225,14 @@ inline Tensor sum_of(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     call_in_place("aten::copy_", "", result, sum, false);
     return result;
 }
+OPFORGE_IF_USED
 inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) {
     check_subtraction(a.scalar_type() == ScalarType::Bool, b.scalar_type() == ScalarType::Bool);
     check_alpha(promoted(a, b), alpha);
     return sum_of(a, b, -alpha);
 }
 // Returns x to a power, by the operators that torch's kernel uses for some exponents in the place of pow.
+OPFORGE_IF_USED
 inline Tensor power(const Tensor& self, const Scalar& exponent) {
     auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
     Category c = category(self.scalar_type());
@@ -276,6 +291,7 @@ inline ScalarType dtype_of(const Scalar& s) {
     return s.isFloatingPoint() ? default_dtype() : s.isComplex() ? toComplexType(default_dtype()) : s.type();
 }
 // torch fills a single element of a reduced type without its check of the number.
+OPFORGE_IF_USED
 inline void check_fill(const Scalar& s, const Tensor& t) {
     if (!(isReducedFloatingType(t.scalar_type()) && t.numel() == 1)) {
         check_fits(s, t.scalar_type());
@@ -284,6 +300,7 @@ inline void check_fill(const Scalar& s, const Tensor& t) {
     }
 }
 // Each element once: torch fills an expanded tensor with a number, and refuses to do so with a tensor.
+OPFORGE_IF_USED
 inline void fill_with(const Tensor& t, const Scalar& s) {
     check_fill(s, t);
     Tensor x = t;
@@ -294,16 +311,19 @@ inline void fill_with(const Tensor& t, const Scalar& s) {
     }
     call_in_place("aten::fill_", "Tensor", x, number(s));
 }
+OPFORGE_IF_USED
 inline Tensor filled(const Tensor& t, const Scalar& s) {
     fill_with(t, s);
     return t;
 }
+OPFORGE_IF_USED
 inline Tensor empty(IntArrayRef size, const TensorOptions& o) {
     return call<Tensor>("aten::empty", "memory_format", size, o.scalar_type_opt(), layout_to_pass(o), device_to_pass(o),
                         o.pinned_memory_opt(), o.memory_format_opt());
 }
 // Returns begin, begin + step, ... below end. The numbers are integers: torch computes others in a way
 // that depends on its vectors.
+OPFORGE_IF_USED
 inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, TensorOptions o) {
     if (!begin.isIntegral(true) || !end.isIntegral(true) || !step.isIntegral(true)) {
         fail("arange with numbers that are no integers is not on torch's stable ABI: multiply a range of integers");

@@ -276,6 +276,8 @@ private:
 struct Loading {
     std::optional<std::string> error;  // of the first registration that failed: those after it are left out
     bool has_reached_module = false;
+    int module = 0;                         // how often the module's body has begun
+    void (*forget_classes)(int) = nullptr;  // of a body that threw; null as long as there is no class
 };
 inline Loading& loading() {
     static Loading state;

@@ -375,6 +375,7 @@ public:
     template <class T, size_t N, template <class> class P = DefaultPtrTraits>
     PackedTensorAccessor64<T, N, P> packed_accessor64() && = delete;
 
+    template <int N = 0>
     Scalar item() const;
     template <class T>
     T item() const {
@@ -435,11 +436,17 @@ public:
     Tensor cuda() const { return to(options().device(DeviceType::CUDA)); }
     Tensor meta() const { return to(options().device(DeviceType::Meta)); }
 
+    template <int N = 0>
     Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
+    template <int N = 0>
     Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
+    template <int N = 0>
     Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& values);
+    template <int N = 0>
     Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
+    template <int N = 0>
     Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values);
+    template <int N = 0>
     Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
     template <int N = 0>
     Tensor index(const c10::List<std::optional<Tensor>>& indices) const {
@@ -457,7 +464,9 @@ public:
         }
         return (*this)[i.toLong()];
     }
+    template <int N = 0>
     Tensor operator[](const Tensor& i) const;
+    template <int N = 0>
     Tensor operator[](int64_t i) const;
     Tensor operator-() const { return neg(); }
     Tensor operator~() const { return bitwise_not(); }

@@ -152,6 +152,7 @@ struct TensorArg {
 inline std::ostream& operator<<(std::ostream& stream, const TensorArg& t) {
     return t.pos == 0 ? stream << '\'' << t.name << '\'' : stream << "argument #" << t.pos << " '" << t.name << '\'';
 }
+OPFORGE_IF_USED
 inline void checkDim(CheckedFrom c, const TensorArg& t, int64_t dim) {
     TORCH_CHECK(t->dim() == dim, "Expected ", dim, "-dimensional tensor, but got ", t->dim(),
                 "-dimensional tensor for ", t, " (while checking arguments for ", c, ")");
@@ -165,14 +166,17 @@ inline void checkSize(CheckedFrom c, const TensorArg& t, int64_t dim, int64_t si
     TORCH_CHECK(t->size(dim) == size, "Expected tensor to have size ", size, " at dimension ", dim, ", but got size ",
                 t->size(dim), " for ", t, " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkNumel(CheckedFrom c, const TensorArg& t, int64_t numel) {
     TORCH_CHECK(t->numel() == numel, "Expected tensor for ", t, " to have ", numel, " elements; but it actually has ",
                 t->numel(), " elements (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkContiguous(CheckedFrom c, const TensorArg& t) {
     TORCH_CHECK(t->is_contiguous(), "Expected contiguous tensor, but got non-contiguous tensor for ", t,
                 " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkAllContiguous(CheckedFrom c, ArrayRef<TensorArg> list) {
     for (const auto& t : list) {
         if (t->defined()) {
@@ -180,24 +184,29 @@ inline void checkAllContiguous(CheckedFrom c, ArrayRef<TensorArg> list) {
         }
     }
 }
+OPFORGE_IF_USED
 inline void checkScalarType(CheckedFrom c, const TensorArg& t, ScalarType type) {
     TORCH_CHECK(t->scalar_type() == type, "Expected tensor for ", t, " to have scalar type ", c10::toString(type),
                 "; but got ", c10::toString(t->scalar_type()), " instead (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkSameType(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
     TORCH_CHECK(a->scalar_type() == b->scalar_type(), "Expected tensor for ", a,
                 " to have the same type as tensor for ", b, "; but type ", c10::toString(a->scalar_type()),
                 " does not equal ", c10::toString(b->scalar_type()), " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkDefined(CheckedFrom c, const TensorArg& t) {
     TORCH_CHECK(t->defined(), "Expected tensor for ", t, " to be non-null, but it was undefined ",
                 " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkAllDefined(CheckedFrom c, ArrayRef<TensorArg> list) {
     for (const auto& t : list) {
         checkDefined(c, t);
     }
 }
+OPFORGE_IF_USED
 inline void checkSameSize(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
     TORCH_CHECK(a->sizes() == b->sizes(), "Expected tensor for ", a, " to have same size as tensor for ", b, "; but ",
                 a->sizes(), " does not equal ", b->sizes(), " (while checking arguments for ", c, ")");

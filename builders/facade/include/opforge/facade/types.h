@@ -692,32 +692,37 @@ constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kI
 // The facade reads torch's numbers of dtypes, devices, layouts, and the sizes of elements, as its headers
 // state them. A torch in which they are others is refused when a library loads.
 namespace facade {
+struct Number {
+    int32_t (*of_torch)();
+    int32_t expected;
+};
 OPFORGE_COLD inline void check_numbers() {
-    const std::pair<int32_t, ScalarType> dtypes[] = {{aoti_torch_dtype_uint8(), ScalarType::Byte},
-                                                     {aoti_torch_dtype_int8(), ScalarType::Char},
-                                                     {aoti_torch_dtype_int16(), ScalarType::Short},
-                                                     {aoti_torch_dtype_int32(), ScalarType::Int},
-                                                     {aoti_torch_dtype_int64(), ScalarType::Long},
-                                                     {aoti_torch_dtype_float16(), ScalarType::Half},
-                                                     {aoti_torch_dtype_float32(), ScalarType::Float},
-                                                     {aoti_torch_dtype_float64(), ScalarType::Double},
-                                                     {aoti_torch_dtype_complex32(), ScalarType::ComplexHalf},
-                                                     {aoti_torch_dtype_complex64(), ScalarType::ComplexFloat},
-                                                     {aoti_torch_dtype_complex128(), ScalarType::ComplexDouble},
-                                                     {aoti_torch_dtype_bool(), ScalarType::Bool},
-                                                     {aoti_torch_dtype_bfloat16(), ScalarType::BFloat16},
-                                                     {aoti_torch_dtype_float8_e5m2(), ScalarType::Float8_e5m2},
-                                                     {aoti_torch_dtype_float8_e4m3fn(), ScalarType::Float8_e4m3fn},
-                                                     {aoti_torch_dtype_uint16(), ScalarType::UInt16},
-                                                     {aoti_torch_dtype_uint32(), ScalarType::UInt32},
-                                                     {aoti_torch_dtype_uint64(), ScalarType::UInt64}};
-    for (const auto& [number, type] : dtypes) {
-        if (number != static_cast<int32_t>(type)) {
-            fail(text("this torch numbers the dtype ", toString(type), " ", number, ", and this library was built for ",
-                      static_cast<int32_t>(type), ": build it again with this torch"));
+    static constexpr Number dtypes[] = {
+        {aoti_torch_dtype_uint8, static_cast<int32_t>(ScalarType::Byte)},
+        {aoti_torch_dtype_int8, static_cast<int32_t>(ScalarType::Char)},
+        {aoti_torch_dtype_int16, static_cast<int32_t>(ScalarType::Short)},
+        {aoti_torch_dtype_int32, static_cast<int32_t>(ScalarType::Int)},
+        {aoti_torch_dtype_int64, static_cast<int32_t>(ScalarType::Long)},
+        {aoti_torch_dtype_float16, static_cast<int32_t>(ScalarType::Half)},
+        {aoti_torch_dtype_float32, static_cast<int32_t>(ScalarType::Float)},
+        {aoti_torch_dtype_float64, static_cast<int32_t>(ScalarType::Double)},
+        {aoti_torch_dtype_complex32, static_cast<int32_t>(ScalarType::ComplexHalf)},
+        {aoti_torch_dtype_complex64, static_cast<int32_t>(ScalarType::ComplexFloat)},
+        {aoti_torch_dtype_complex128, static_cast<int32_t>(ScalarType::ComplexDouble)},
+        {aoti_torch_dtype_bool, static_cast<int32_t>(ScalarType::Bool)},
+        {aoti_torch_dtype_bfloat16, static_cast<int32_t>(ScalarType::BFloat16)},
+        {aoti_torch_dtype_float8_e5m2, static_cast<int32_t>(ScalarType::Float8_e5m2)},
+        {aoti_torch_dtype_float8_e4m3fn, static_cast<int32_t>(ScalarType::Float8_e4m3fn)},
+        {aoti_torch_dtype_uint16, static_cast<int32_t>(ScalarType::UInt16)},
+        {aoti_torch_dtype_uint32, static_cast<int32_t>(ScalarType::UInt32)},
+        {aoti_torch_dtype_uint64, static_cast<int32_t>(ScalarType::UInt64)}};
+    for (const auto& [of_torch, expected] : dtypes) {
+        if (const int32_t number = of_torch(); number != expected) {
+            fail(text("this torch numbers the dtype ", toString(static_cast<ScalarType>(expected)), " ", number,
+                      ", and this library was built for ", expected, ": build it again with this torch"));
         }
     }
-    const std::pair<ScalarType, size_t> sizes[] = {
+    static constexpr std::pair<ScalarType, size_t> sizes[] = {
 #define OPFORGE_SIZE(T, N) {ScalarType::N, sizeof(T)},
         AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_SIZE)
 #undef OPFORGE_SIZE
@@ -729,23 +734,23 @@ OPFORGE_COLD inline void check_numbers() {
                       ": build it again with this torch"));
         }
     }
-    const std::pair<int32_t, int32_t> others[] = {
-        {aoti_torch_device_type_cpu(), static_cast<int32_t>(DeviceType::CPU)},
-        {aoti_torch_device_type_cuda(), static_cast<int32_t>(DeviceType::CUDA)},
-        {aoti_torch_device_type_meta(), static_cast<int32_t>(DeviceType::Meta)},
-        {aoti_torch_device_type_xpu(), static_cast<int32_t>(DeviceType::XPU)},
-        {aoti_torch_device_type_mps(), static_cast<int32_t>(DeviceType::MPS)},
-        {aoti_torch_device_type_privateuse1(), static_cast<int32_t>(DeviceType::PrivateUse1)},
-        {aoti_torch_layout_strided(), static_cast<int32_t>(Layout::Strided)},
-        {aoti_torch_layout_sparse_coo(), static_cast<int32_t>(Layout::Sparse)},
-        {aoti_torch_layout_sparse_csr(), static_cast<int32_t>(Layout::SparseCsr)},
-        {aoti_torch_layout_jagged(), static_cast<int32_t>(Layout::Jagged)},
-        {aoti_torch_memory_format_contiguous_format(), static_cast<int32_t>(MemoryFormat::Contiguous)},
-        {aoti_torch_memory_format_preserve_format(), static_cast<int32_t>(MemoryFormat::Preserve)},
-        {aoti_torch_memory_format_channels_last(), static_cast<int32_t>(MemoryFormat::ChannelsLast)},
-        {aoti_torch_memory_format_channels_last_3d(), static_cast<int32_t>(MemoryFormat::ChannelsLast3d)}};
-    for (const auto& [number, expected] : others) {
-        if (number != expected) {
+    static constexpr Number others[] = {
+        {aoti_torch_device_type_cpu, static_cast<int32_t>(DeviceType::CPU)},
+        {aoti_torch_device_type_cuda, static_cast<int32_t>(DeviceType::CUDA)},
+        {aoti_torch_device_type_meta, static_cast<int32_t>(DeviceType::Meta)},
+        {aoti_torch_device_type_xpu, static_cast<int32_t>(DeviceType::XPU)},
+        {aoti_torch_device_type_mps, static_cast<int32_t>(DeviceType::MPS)},
+        {aoti_torch_device_type_privateuse1, static_cast<int32_t>(DeviceType::PrivateUse1)},
+        {aoti_torch_layout_strided, static_cast<int32_t>(Layout::Strided)},
+        {aoti_torch_layout_sparse_coo, static_cast<int32_t>(Layout::Sparse)},
+        {aoti_torch_layout_sparse_csr, static_cast<int32_t>(Layout::SparseCsr)},
+        {aoti_torch_layout_jagged, static_cast<int32_t>(Layout::Jagged)},
+        {aoti_torch_memory_format_contiguous_format, static_cast<int32_t>(MemoryFormat::Contiguous)},
+        {aoti_torch_memory_format_preserve_format, static_cast<int32_t>(MemoryFormat::Preserve)},
+        {aoti_torch_memory_format_channels_last, static_cast<int32_t>(MemoryFormat::ChannelsLast)},
+        {aoti_torch_memory_format_channels_last_3d, static_cast<int32_t>(MemoryFormat::ChannelsLast3d)}};
+    for (const auto& [of_torch, expected] : others) {
+        if (const int32_t number = of_torch(); number != expected) {
             fail(text("this torch numbers devices, layouts or memory formats otherwise (", number, " for ", expected,
                       "): build this library again with this torch"));
         }
