@@ -84,11 +84,6 @@ private:
                  std::vector<double>, std::vector<at::Tensor>, Scalar>
         value_;
 };
-template <class K, class V>
-class Dict : public std::unordered_map<K, V> {
-public:
-    using std::unordered_map<K, V>::unordered_map;
-};
 }  // namespace opforge_facade
 }  // namespace c10
 namespace at {
@@ -124,7 +119,7 @@ struct AutogradContext {
         }
         return needs_[i];
     }
-    c10::Dict<std::string, at::IValue> saved_data;
+    std::unordered_map<std::string, at::IValue> saved_data;
 
     // For the facade alone.
     variable_list to_save_, saved_, dirty_, non_differentiable_;
