@@ -29,7 +29,7 @@ def main() -> int:
     row.add_argument("names", nargs="*", help=f"some of: {', '.join(rows.ROWS)}")
     row.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where sources and builds are kept")
     row.add_argument("--other", action="append", default=[], metavar="PYTHON", help="another torch's. Repeatable.")
-    ten = commands.add_parser("further", help="which of ten further projects compile, and each line that keeps one")
+    ten = commands.add_parser("further", help="which of the further projects compile, and each line that keeps one")
     ten.add_argument("names", nargs="*", help=f"some of: {', '.join(further.DIGESTS)}")
     ten.add_argument("--folder", type=Path, default=Path(".cache/facade/further"), help="where archives are kept")
     defects = commands.add_parser("mutants", help="put defects into the headers: the comparison must find each")

@@ -1,9 +1,9 @@
 """Further public projects, which nothing of the facade was written for: `python tests/facade further`.
 
 They were named, with the digests of their source distributions, before the first of their files was compiled: ten of
-them, and later eleven more. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as it is,
-and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution runs some, so put
-the archives into the folder if that fails.
+them, then eleven more, then six. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as
+it is, and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution runs some,
+so put the archives into the folder if that fails.
 """
 
 import hashlib
@@ -38,7 +38,15 @@ SECOND = {
     "torch_kdtree-1.0": "ead1029568e8783d57c74f6ff19b61424bdef9d2696cd97e5f74f48aa3ce70b6",
     "torchcompactradius-0.5.5": "2b39769aee71f21e92d2d1fbb60b64053aa766e6dfd1fbbc7f5f5b49ca93af67",
 }
-DIGESTS = FIRST | SECOND
+THIRD = {
+    "haste_pytorch_cpu-0.5.5": "8d4ecc4c67605f45fcd83bd46d80dbfad35744f5582c8801c4234b65d3c08e24",
+    "lanms-pytorch-1.0.3": "9e1d18cc12b6777dc48c3ee7a5e445f027cb4adec82c5687a617745737ba1555",
+    "qtorch_plus-0.2.0": "76496a8cb347fed7374dadf6ec4db86fa02290918e1ae06605508f4d835e309a",
+    "torch-baidu-ctc-0.3.0": "1675682ca93d0915bfd54591b978bdd4bb78f12f73b9190326be29825b5e6e36",
+    "torchph-0.1.1": "cae6617699af3fda333603973c3df536451d482541fd13843e6e7a3b47b76493",
+    "torchtt-0.5.0": "9794b1dfac2274e402f10cacd8c57c9b14ea806052c9e9390c54755e65fbeb27",
+}
+DIGESTS = FIRST | SECOND | THIRD
 
 
 def archive(name: str, folder: Path) -> Path:

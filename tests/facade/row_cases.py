@@ -160,6 +160,106 @@ def geodesic() -> Cases:
     yield "pixel queue", of_call(lambda: built.geodesic2d_pixelqueue(image, mask, 0.5))
 
 
+def sparse() -> Cases:
+    module, ops = importlib.import_module("torch_sparse"), torch.ops.torch_sparse
+    row, col = torch.tensor([0, 0, 1, 2, 2, 3]), torch.tensor([1, 2, 0, 0, 3, 2])
+    for dtype in (torch.float, torch.double):
+        value, x = torch.randn(6).to(dtype), torch.randn(4, 3).to(dtype)
+        for reduce in ("sum", "mean", "min", "max"):
+
+            def product(v: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                matrix = module.SparseTensor(row=row, col=col, value=v, sparse_sizes=(4, 4))
+                return module.matmul(matrix, y, reduce)
+
+            yield f"matmul {reduce} {dtype}", of_gradients(product, value, x)
+        index = torch.stack([row, col])
+        yield f"coalesce {dtype}", of_call(lambda: module.coalesce(torch.cat([index, index], 1), value.repeat(2), 4, 4))
+        yield f"transpose {dtype}", of_call(lambda: module.transpose(index, value, 4, 4))
+        yield f"spspmm {dtype}", of_call(lambda: module.spspmm(index, value, index, value, 4, 4, 4))
+    matrix = module.SparseTensor(row=row, col=col, value=torch.arange(6.0), sparse_sizes=(4, 4))
+    torch.manual_seed(3)
+    yield "sample", of_call(lambda: matrix.sample(1, torch.tensor([0, 2])))
+    yield (
+        "sample_adj",
+        of_call(
+            lambda: [
+                part.coo() if n == 0 else part for n, part in enumerate(matrix.sample_adj(torch.tensor([0, 2]), 2))
+            ]
+        ),
+    )
+    pointers, columns, _ = matrix.csr()
+    for replace in (False, True):
+        torch.manual_seed(3)
+        yield (
+            f"neighbor_sample {replace}",
+            of_call(lambda: ops.neighbor_sample(pointers, columns, torch.tensor([0, 3]), [2, 1], replace, True)),
+        )
+    types, edges = ["paper", "author"], [("paper", "cites", "paper"), ("author", "writes", "paper")]
+    keys = ["__".join(edge) for edge in edges]
+    given = dict.fromkeys(keys, pointers), dict.fromkeys(keys, columns)
+    for start in ({"paper": torch.tensor([0, 1])}, {"author": torch.tensor([2]), "paper": torch.tensor([3])}, {}):
+        torch.manual_seed(3)
+        yield (
+            f"hetero_neighbor_sample {sorted(start)}",
+            of_call(
+                lambda: ops.hetero_neighbor_sample(
+                    types, edges, *given, start, {key: [2, 1] for key in keys}, 2, False, True
+                )
+            ),
+        )
+        torch.manual_seed(3)
+        yield (
+            f"hgt_sample {sorted(start)}",
+            of_call(lambda: ops.hgt_sample(*given, start, {"paper": [2, 2], "author": [1, 2]}, 2)),
+        )
+    yield (
+        "a missing edge",
+        of_call(lambda: ops.hgt_sample(given[0], {}, {"paper": torch.tensor([0])}, {"paper": [1]}, 1)),
+    )
+
+
+def entropy_coder() -> Cases:
+    built = importlib.import_module("torch_ans._C")
+    yield "names", of_call(lambda: sorted(name for name in dir(built) if not name.startswith("__")))
+    table = built.rans_pmf_to_quantized_cdf(torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]), 16)
+    symbols, index = torch.randint(0, 3, (2, 30), dtype=torch.int32), torch.randint(0, 2, (2, 30), dtype=torch.int32)
+    sizes, offsets = torch.full((2,), 5, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    yield "table", of_call(lambda: table)
+    for name in ("rans64", "rans32", "rans32_16"):
+        init, push, pop = (getattr(built, f"{name}_{part}") for part in ("init_stream", "push", "pop"))
+
+        def coded() -> object:
+            stream = init(2)
+            stream = push(stream, symbols, index, table, sizes, offsets, 16) or stream
+            return stream, built.rans_stream_to_byte_strings(stream)
+
+        yield f"push {name}", of_call(coded)
+        yield f"documentation of {name}", of_call(lambda: (init.__doc__, push.__doc__, pop.__doc__))
+    yield "a wrong argument", of_call(lambda: built.rans64_push(symbols))
+
+
+def radius() -> Cases:
+    importlib.import_module("torchCompactRadius_cpu")
+    ops = torch.ops.torchCompactRadius_cpu
+    for name in sorted(name for name in ops.__dict__ if not name.startswith("_")):
+        yield f"schema of {name}", of_call(lambda: str(getattr(ops, name).default._schema))
+    index = torch.tensor([0, 2, 1, 2, 0, 3])
+    for dtype in DTYPES:
+        x = (torch.randn(6) * 3).to(dtype)
+        for name in ("scatter_sum", "scatter_mul", "scatter_mean", "scatter_min", "scatter_max"):
+            yield f"{name} {dtype}", of_call(lambda: getattr(ops, name)(x, index, 0, None, 4))
+    yield "a wrong index", of_call(lambda: ops.scatter_sum(torch.ones(6), index.float(), 0, None, None))
+
+
+def tensor_trains() -> Cases:
+    module, built = importlib.import_module("torchtt"), importlib.import_module("torchttcpp")
+    x = module.randn([3, 4, 3], [1, 2, 2, 1], dtype=torch.double)
+    yield "names", of_call(lambda: sorted(name for name in dir(built) if not name.startswith("__")))
+    yield "full", of_call(lambda: (built.tt_full(x.cores), x.full()))
+    operator = module.randn([(3, 3), (4, 4), (3, 3)], [1, 2, 2, 1], dtype=torch.double)
+    yield "product", of_call(lambda: operator.fast_matvec(x, use_cpp=True).full())
+
+
 PROJECTS: dict[str, Callable[[], Cases]] = {
     "torch_scatter-2.1.2": scatter,
     "torch_cluster-1.6.3": cluster,
@@ -172,6 +272,10 @@ PROJECTS: dict[str, Callable[[], Cases]] = {
     "quad_iou-0.2.0": quads,
     "torch-points-kernels-0.7.0": points,
     "FastGeodis-1.0.5": geodesic,
+    "torch_sparse-0.6.18": sparse,
+    "torch_ans-0.4.0": entropy_coder,
+    "torchcompactradius-0.5.5": radius,
+    "torchtt-0.5.0": tensor_trains,
 }
 
 

@@ -56,6 +56,10 @@ ROWS = {
     "quad_iou-0.2.0": Row(),
     "torch-points-kernels-0.7.0": Row(),
     "FastGeodis-1.0.5": Row(),
+    "torch_sparse-0.6.18": Row(needs=("scipy",), tests=("test",)),
+    "torch_ans-0.4.0": Row(),
+    "torchcompactradius-0.5.5": Row(),
+    "torchtt-0.5.0": Row(),
 }
 
 

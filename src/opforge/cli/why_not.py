@@ -262,7 +262,16 @@ def _of_load(files: Sequence[Path]) -> str:
 def _of_project(root: Path, shown: str) -> str:
     if (root / "kernel.toml").is_file():
         return f'abi = "torch-facade"  # in {os.path.join(shown, "kernel.toml")}'
-    return f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {shown or '.'}"
+    if _say(root.glob("*.py"), ("BuildExtension", "CppExtension", "CUDAExtension")):
+        return f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {shown or '.'}"
+    if _say(root.rglob("*.py"), ("cpp_extension import load", "cpp_extension.load", "cpp_extension._jit_compile")):
+        return 'opforge.compat.cpp_extension.install(abi="torch-facade")  # before it compiles, at or after its import'
+    return 'opforge.load("NAME", [SOURCES], abi="torch-facade")  # its build does not use torch\'s BuildExtension'
+
+
+def _say(files: Iterable[Path], names: Sequence[str]) -> bool:
+    """Whether a file says one of some names. No code of a project is executed."""
+    return any(name in file.read_text(errors="replace") for file in files if file.is_file() for name in names)
 
 
 def _document(reports: Sequence[Report]) -> dict[str, object]:

@@ -35,7 +35,7 @@ def why(*arguments: str | Path) -> Result:
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     for name, text in {
-        "setup.py": "raise SystemExit('a project is never executed')",
+        "setup.py": "raise SystemExit('a project is never executed')  # BuildExtension",
         "csrc/good.cpp": GOOD,
         "csrc/plain.cpp": "#include <vector>\n",
         "csrc/cuda/op.cu": "#include <torch/extension.h>\n",
@@ -172,6 +172,31 @@ def test_an_installers_damaged_note_of_a_url_counts_as_none(text, monkeypatch):
 def test_what_is_not_there_is_an_error(name: str) -> None:
     done = why(name)
     assert done.exit_code == 1 and f"error: {name} cannot be inspected: there is no such file" in done.output
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        ({}, 'opforge.load("NAME", [SOURCES], abi="torch-facade")  # its build does not use torch\'s BuildExtension'),
+        (
+            {"setup.py": "from torch.utils.cpp_extension import BuildExtension"},
+            "OPFORGE_CPP_EXTENSION=torch-facade pip",
+        ),
+        (
+            {"setup.py": "setup(packages=['p'])", "p/ops.py": "from torch.utils.cpp_extension import load"},
+            'opforge.compat.cpp_extension.install(abi="torch-facade")  # before it compiles',
+        ),
+    ],
+    ids=["another build", "BuildExtension", "at its import"],
+)
+def test_a_project_gets_the_line_for_the_way_in_which_it_is_built(
+    build: dict[str, str], line: str, tmp_path: Path
+) -> None:
+    for name, text in {"csrc/op.cpp": GOOD, **build}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = why("--cpu", "--no-compile", tmp_path)
+    assert done.exit_code == 0 and f"To build them so:\n  {line}" in done.output
 
 
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:

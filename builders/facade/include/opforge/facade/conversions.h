@@ -533,6 +533,30 @@ template <class K, class V, class C, class A>
 struct Convert<std::map<K, V, C, A>> : ConvertMap<std::map<K, V, C, A>, K, V> {};
 template <class K, class V, class H, class E, class A>
 struct Convert<std::unordered_map<K, V, H, E, A>> : ConvertMap<std::unordered_map<K, V, H, E, A>, K, V> {};
+template <class K, class V>
+struct Convert<c10::Dict<K, V>> {
+    static bool load(PyObject* o, bool convert, c10::Dict<K, V>& value) {
+        std::vector<std::pair<K, V>> items;
+        if (!is(o, DictFlag) || !load_items<std::pair<K, V>>(checked(opforge_PyMapping_Items(o)).get(), convert,
+                                                             [&](auto&& item) { items.push_back(std::move(item)); })) {
+            return false;
+        }
+        value = c10::Dict<K, V>();
+        for (auto& [k, v] : items) {
+            value.insert_or_assign(std::move(k), std::move(v));
+        }
+        return true;
+    }
+    static Ref cast(const c10::Dict<K, V>& value) {
+        Ref dict = checked(opforge_PyDict_New());
+        for (const auto& entry : value) {
+            checked(opforge_PyDict_SetItem(dict.get(), Convert<K>::cast(entry.key()).get(),
+                                           Convert<V>::cast(entry.value()).get()));
+        }
+        return dict;
+    }
+    static std::string name(bool argument) { return Convert<std::map<K, V>>::name(argument); }
+};
 
 template <class T, class... E>
 struct ConvertTuple {

@@ -88,6 +88,7 @@ using at::IntArrayRef;
 using at::NoGradGuard;
 using at::Tensor;
 using autograd::AutoGradMode;
+using c10::Dict;
 using c10::nullopt;
 using c10::optional;
 constexpr auto kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort, kInt32 = at::kInt, kInt64 = at::kLong,

@@ -86,11 +86,6 @@ private:
         value_;
 };
 using IValue = BasicIValue<>;
-template <class K, class V>
-class Dict : public std::unordered_map<K, V> {
-public:
-    using std::unordered_map<K, V>::unordered_map;
-};
 }  // namespace opforge_facade
 }  // namespace c10
 namespace at {
@@ -126,7 +121,7 @@ struct AutogradContext {
         }
         return needs_[i];
     }
-    c10::Dict<std::string, at::IValue> saved_data;
+    std::unordered_map<std::string, at::IValue> saved_data;
 
     // For the facade alone.
     variable_list to_save_, saved_, dirty_, non_differentiable_;

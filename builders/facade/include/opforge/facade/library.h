@@ -3,6 +3,7 @@
 #include "callables.h"
 #include "checks.h"
 #include "indexing.h"
+#include "module.h"
 #include "python.h"
 
 #ifndef OPFORGE_FACADE_SLOTS
@@ -39,6 +40,41 @@ struct Kept<std::optional<std::string_view>> {
 template <class T>
 using op_kept_t = typename Kept<bare_t<T>>::type;
 
+template <class T>
+struct IsDict : std::false_type {};
+template <class K, class V>
+struct IsDict<c10::Dict<K, V>> : std::true_type {};
+// Whether the stable ABI passes no value of a type: it has dictionaries, or tuples that are not a function's result.
+template <class T>
+struct NeedsPython : std::disjunction<IsDict<T>, at::facade::is_tuple<T>> {};
+template <class T>
+struct NeedsPython<std::optional<T>> : NeedsPython<T> {};
+template <class T, class A>
+struct NeedsPython<std::vector<T, A>> : NeedsPython<T> {};
+template <class T>
+struct NeedsPython<c10::List<T>> : NeedsPython<T> {};
+template <class R>
+struct ResultNeedsPython : NeedsPython<R> {};
+template <class... E>
+struct ResultNeedsPython<std::tuple<E...>> : std::disjunction<NeedsPython<bare_t<E>>...> {};
+template <class A, class B>
+struct ResultNeedsPython<std::pair<A, B>> : std::disjunction<NeedsPython<bare_t<A>>, NeedsPython<bare_t<B>>> {};
+template <class S>
+struct OpNeedsPython;
+template <class R, class... A>
+struct OpNeedsPython<R(A...)> : std::disjunction<ResultNeedsPython<bare_t<R>>, NeedsPython<op_kept_t<A>>...> {};
+
+template <class T>
+std::string joined(const std::vector<T>& parts, const char* separator = ", ") {
+    std::string text;
+    for (const auto& part : parts) {
+        text += (text.empty() ? "" : separator) + part;
+    }
+    return text;
+}
+template <template <class...> class T, class... E>
+std::vector<std::string> tuple_types(T<E...>*);
+
 // Returns a C++ type's name in schemas.
 template <class T>
 std::string schema_type() {
@@ -49,6 +85,10 @@ std::string schema_type() {
         return schema_type<typename T::value_type>() + "?";
     } else if constexpr (d::is_list<T>::value) {
         return schema_type<typename T::value_type>() + "[]";
+    } else if constexpr (IsDict<T>::value) {
+        return "Dict(" + schema_type<typename T::key_type>() + ", " + schema_type<typename T::mapped_type>() + ")";
+    } else if constexpr (d::is_tuple<T>::value) {
+        return "(" + joined(tuple_types(static_cast<T*>(nullptr))) + ")";
     } else if constexpr (std::is_same_v<T, std::string>) {
         return "str";
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -70,14 +110,6 @@ std::string schema_type() {
             "headers (opforge: abi=\"torch\").");
         return "float";
     }
-}
-template <class T>
-std::string joined(const std::vector<T>& parts, const char* separator = ", ") {
-    std::string text;
-    for (const auto& part : parts) {
-        text += (text.empty() ? "" : separator) + part;
-    }
-    return text;
 }
 template <template <class...> class T, class... E>
 std::vector<std::string> tuple_types(T<E...>*) {
@@ -193,17 +225,20 @@ struct Declared {
 OPFORGE_IF_USED
 inline std::string plain_type(std::string text) {
     std::string r;
-    int brackets = 0;
+    bool in_alias = false;  // Tensor(a!): the parentheses of Dict(str, Tensor) stay
+    auto ends_with = [&](std::string_view end) {
+        return r.size() >= end.size() && r.compare(r.size() - end.size(), end.size(), end) == 0;
+    };
     for (char c : text) {
-        if (c == '(') {
-            ++brackets;
-        }
-        if (brackets == 0 && !(c >= '0' && c <= '9' && !r.empty() && r.back() == '[')) {
+        in_alias = in_alias || (c == '(' && ends_with("Tensor"));
+        if (!in_alias && !(c >= '0' && c <= '9' && ends_with("["))) {
             r += c;
         }
-        if (c == ')') {
-            --brackets;
-        }
+        r += c == ',' ? " " : "";
+        in_alias = in_alias && c != ')';
+    }
+    for (size_t i = r.find("  "); i != std::string::npos; i = r.find("  ")) {
+        r.erase(i, 1);
     }
     const std::pair<const char*, const char*> same[] = {{"SymInt", "int"}};
     for (const auto& [from, to] : same) {
@@ -339,9 +374,13 @@ public:
         auto& declared = opforge_facade_detail::declared(full);
         declared.functions.push_back(Box::arguments());
         opforge_facade_detail::compare(full, declared);
-        c10::facade::check(torch_library_impl(library_, name.c_str(), opforge_facade_detail::registered(std::move(f)),
-                                              TORCH_ABI_VERSION),
-                           ("a function for " + full).c_str());
+        if constexpr (opforge_facade_detail::OpNeedsPython<opforge_facade_detail::signature_t<F>>::value) {
+            impl_by_python(name, declared.schema, std::move(f));
+        } else {
+            c10::facade::check(torch_library_impl(library_, name.c_str(),
+                                                  opforge_facade_detail::registered(std::move(f)), TORCH_ABI_VERSION),
+                               ("a function for " + full).c_str());
+        }
         return *this;
     }
 
@@ -367,24 +406,70 @@ private:
             return;
         }
         py::Gil gil;
-        auto string = [](const std::string& text) {
-            return py::checked(
-                opforge_PyUnicode_FromStringAndSize(text.data(), static_cast<OpforgePySize>(text.size())));
-        };
-        py::Ref modules = py::attribute(py::imported("sys").get(), "modules");
-        py::Ref torch = py::Ref::borrow(opforge_PyDict_GetItemWithError(modules.get(), string("torch._C").get()));
-        if (!torch) {
-            opforge_PyErr_Clear();
+        py::Ref opened = opened_by_python("FRAGMENT", "");
+        if (!opened) {
             def(changing);
             return;
         }
-        py::Ref opened = py::called(py::attribute(torch.get(), "_dispatch_library").get(), string("FRAGMENT"),
-                                    string(ns_), string(""), string(file_),
-                                    py::checked(opforge_PyLong_FromLongLong(static_cast<long long>(line_))));
-        py::called(py::attribute(opened.get(), "define").get(), string(schema), string("CONSERVATIVE"),
+        py::called(py::attribute(opened.get(), "define").get(), python_string(schema), python_string("CONSERVATIVE"),
                    py::checked(opforge_PyTuple_New(0)));
-        unknown_.push_back(opened.release());
+        of_python_.push_back(opened.release());
         remember(schema);
+    }
+    // The stable ABI does not pass dictionaries and tuples, and torch's Python module does: the kernel is a C function
+    // of Python's. It is called with values of Python's, and lets go of the GIL while the C++ function runs, as
+    // torch.ops does.
+    template <class F>
+    void impl_by_python(const std::string& name, const std::string& schema, F f) {
+        namespace py = ::opforge_facade_python;
+        namespace module = ::pybind11::detail;
+        const std::string given = schema.substr(0, schema.find("->"));
+        if (given.find('=') != std::string::npos || given.find('*') != std::string::npos) {
+            c10::facade::fail(
+                c10::facade::text("the op ", qualified(name),
+                                  " has a dictionary or a tuple, and its "
+                                  "schema has defaults or arguments by name alone: torch leaves those "
+                                  "out when it calls such an op. Write every argument without a default"));
+        }
+        auto without_python = [&] {
+            c10::facade::fail(c10::facade::text("the op ", qualified(name),
+                                                " has a dictionary or a tuple, which needs "
+                                                "a process with torch's Python module"));
+        };
+        if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
+            without_python();
+        }
+        py::Gil gil;
+        const std::string key = key_.empty() ? "CompositeImplicitAutograd" : key_;
+        py::Ref opened = opened_by_python("IMPL", key);
+        if (!opened) {
+            without_python();
+        }
+        auto* function = new module::Function();  // as long as the process, as the library is
+        function->name = name;
+        function->overloads.push_back(module::overload_of(function->name.c_str(), module::Kind::Function, std::move(f),
+                                                          ::pybind11::call_guard<::pybind11::gil_scoped_release>()));
+        py::Ref object = module::function_object(function, python_string("torch.ops." + ns_), false);
+        py::called(py::attribute(opened.get(), "impl").get(), python_string(name), python_string(key), object);
+        of_python_.push_back(opened.release());
+    }
+    static ::opforge_facade_python::Ref python_string(const std::string& text) {
+        return ::opforge_facade_python::checked(
+            opforge_PyUnicode_FromStringAndSize(text.data(), static_cast<OpforgePySize>(text.size())));
+    }
+    // Opens a block by torch's Python module, with the GIL held. Returns an empty reference if it is not imported.
+    ::opforge_facade_python::Ref opened_by_python(const char* kind, const std::string& key) const {
+        namespace py = ::opforge_facade_python;
+        py::Ref modules = py::attribute(py::imported("sys").get(), "modules");
+        py::Ref torch =
+            py::Ref::borrow(opforge_PyDict_GetItemWithError(modules.get(), python_string("torch._C").get()));
+        if (!torch) {
+            opforge_PyErr_Clear();
+            return {};
+        }
+        return py::called(py::attribute(torch.get(), "_dispatch_library").get(), python_string(kind),
+                          python_string(ns_), python_string(key), python_string(file_),
+                          py::checked(opforge_PyLong_FromLongLong(static_cast<long long>(line_))));
     }
     template <class F>
     static std::string deduced(const std::string& name, bool changing) {
@@ -417,7 +502,7 @@ private:
     const char* file_;
     uint32_t line_;
     std::unique_ptr<BasicLibrary> composite_;
-    std::vector<PyObject*> unknown_;  // torch's Python object of each schema that def_unknown registered
+    std::vector<PyObject*> of_python_;  // torch's Python object of each block that it has opened for this one
 
 public:
     // Removes what was registered. A library that is kept lives as long as the process.
@@ -429,9 +514,9 @@ public:
             aoti_torch_delete_library_object(library_);
             library_ = nullptr;
         }
-        if (!unknown_.empty() && opforge_Py_IsInitialized()) {
+        if (!of_python_.empty() && opforge_Py_IsInitialized()) {
             ::opforge_facade_python::Gil gil;
-            for (PyObject* opened : unknown_) {
+            for (PyObject* opened : of_python_) {
                 // nothing can be done about an error here, and the object's end removes the op as well
                 ::opforge_facade_python::Ref::steal(opforge_PyObject_CallFunctionObjArgs(
                     ::opforge_facade_python::Ref::steal(opforge_PyObject_GetAttrString(opened, "reset")).get(),
@@ -439,7 +524,7 @@ public:
                 opforge_PyErr_Clear();
                 opforge_Py_DecRef(opened);
             }
-            unknown_.clear();
+            of_python_.clear();
         }
     }
 };

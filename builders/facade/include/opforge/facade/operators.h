@@ -24,5 +24,25 @@ struct ops {
 #include "generated/functions.inc"
 #pragma GCC diagnostic pop
 
+// Those that torch writes by hand. The first four are of one dimension, which would be the bool of another overload.
+inline Tensor var(const Tensor& self, int dim) { return self.var(dim); }
+inline Tensor std(const Tensor& self, int dim) { return self.std(dim); }
+inline std::tuple<Tensor, Tensor> var_mean(const Tensor& self, int dim) {
+    return var_mean(self, OptionalIntArrayRef(IntArrayRef(int64_t{dim})));
+}
+inline std::tuple<Tensor, Tensor> std_mean(const Tensor& self, int dim) {
+    return std_mean(self, OptionalIntArrayRef(IntArrayRef(int64_t{dim})));
+}
+inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
+inline int64_t size(const Tensor& tensor, int64_t dim) { return tensor.size(dim); }
+inline int64_t stride(const Tensor& tensor, int64_t dim) { return tensor.stride(dim); }
+inline bool is_complex(const Tensor& tensor) { return tensor.is_complex(); }
+inline bool is_floating_point(const Tensor& tensor) { return tensor.is_floating_point(); }
+inline bool is_signed(const Tensor& tensor) { return tensor.is_signed(); }
+inline bool is_inference(const Tensor& tensor) { return tensor.is_inference(); }
+inline bool is_conj(const Tensor& tensor) { return tensor.is_conj(); }
+inline bool is_neg(const Tensor& tensor) { return tensor.is_neg(); }
+inline Tensor conj(const Tensor& tensor) { return tensor.conj(); }
+
 }  // namespace opforge_facade
 }  // namespace at

@@ -245,3 +245,27 @@ static Tensor norm_ScalarOpt_dtype(const Tensor& a, const std::optional<Scalar>&
     return call<Tensor>("aten::norm", "ScalarOpt_dtype", a, std::optional<int64_t>(), dtype);
 }
 static Tensor norm_Scalar(const Tensor& a, const Scalar& p) { return norm_ScalarOpt_dim(a, p, {}, false); }
+// A variance whose correction is left out, or is one of the two that torch's older operators state by a bool.
+static bool is_unbiased(const std::optional<Scalar>& correction) {
+    if (correction && !correction->equal(0) && !correction->equal(1)) {
+        facade::fail(
+            "a variance with a correction other than 0 and 1 is not on torch's stable ABI, which passes no Scalar");
+    }
+    return !correction || correction->equal(1);
+}
+static Tensor var_correction(const Tensor& a, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                             bool keepdim) {
+    return call<Tensor>("aten::var", "dim", a, dim, is_unbiased(correction), keepdim);
+}
+static Tensor std_correction(const Tensor& a, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
+                             bool keepdim) {
+    return call<Tensor>("aten::std", "dim", a, dim, is_unbiased(correction), keepdim);
+}
+static std::tuple<Tensor, Tensor> var_mean_correction(const Tensor& a, OptionalIntArrayRef dim,
+                                                      const std::optional<Scalar>& correction, bool keepdim) {
+    return call<std::tuple<Tensor, Tensor>>("aten::var_mean", "dim", a, dim, is_unbiased(correction), keepdim);
+}
+static std::tuple<Tensor, Tensor> std_mean_correction(const Tensor& a, OptionalIntArrayRef dim,
+                                                      const std::optional<Scalar>& correction, bool keepdim) {
+    return call<std::tuple<Tensor, Tensor>>("aten::std_mean", "dim", a, dim, is_unbiased(correction), keepdim);
+}

@@ -292,6 +292,19 @@ public:
         return ops<N>::template call<bool>("aten::is_conj", "", *this);
     }
     template <int N = 0>
+    Tensor conj() const {
+        return is_complex() ? ops<N>::template call<Tensor>("aten::conj", "", *this) : *this;
+    }
+    // Of one dimension: without these an integer would be the bool of another overload.
+    template <int N = 0>
+    Tensor var(int dim) const {
+        return var(OptionalIntArrayRef(IntArrayRef(int64_t{dim})));
+    }
+    template <int N = 0>
+    Tensor std(int dim) const {
+        return std(OptionalIntArrayRef(IntArrayRef(int64_t{dim})));
+    }
+    template <int N = 0>
     bool is_neg() const {
         return ops<N>::template call<bool>("aten::is_neg", "", *this);
     }

@@ -164,6 +164,134 @@ private:
     std::shared_ptr<std::vector<T>> list_;
 };
 
+// torch's dictionary: copies share their entries, which keep the order in which they were inserted.
+template <class K, class V>
+class Dict {
+    static_assert(std::is_same_v<K, std::string> || std::is_same_v<K, int64_t> || std::is_same_v<K, double> ||
+                      std::is_same_v<K, bool>,
+                  "the facade's c10::Dict has keys of std::string, int64_t, double or bool");
+    using Entries = std::list<std::pair<const K, V>>;
+    using Place = typename Entries::iterator;
+
+public:
+    using key_type = K;
+    using mapped_type = V;
+    using size_type = size_t;
+    class Entry {
+    public:
+        Entry() = default;
+        const K& key() const { return place_->first; }
+        const V& value() const { return place_->second; }
+        template <class T>
+        void setValue(T&& value) const {
+            place_->second = V(std::forward<T>(value));
+        }
+
+    private:
+        friend class Dict;
+        explicit Entry(Place place) : place_(place) {}
+        Place place_;
+    };
+    class iterator {
+    public:
+        using iterator_category = std::forward_iterator_tag;
+        using value_type = Entry;
+        using difference_type = std::ptrdiff_t;
+        using pointer = const Entry*;
+        using reference = const Entry&;
+        iterator() = default;
+        iterator& operator++() {
+            ++entry_.place_;
+            return *this;
+        }
+        iterator operator++(int) {
+            iterator before(*this);
+            ++*this;
+            return before;
+        }
+        const Entry& operator*() const { return entry_; }
+        const Entry* operator->() const { return &entry_; }
+        bool operator==(const iterator& other) const { return entry_.place_ == other.entry_.place_; }
+        bool operator!=(const iterator& other) const { return entry_.place_ != other.entry_.place_; }
+
+    private:
+        friend class Dict;
+        explicit iterator(Place place) : entry_(place) {}
+        Entry entry_;
+    };
+
+    Dict() : map_(std::make_shared<Map>()) {}
+    Dict copy() const {
+        Dict other;
+        for (const auto& [key, value] : map_->entries) {
+            other.insert(key, value);
+        }
+        return other;
+    }
+    iterator begin() const { return iterator(map_->entries.begin()); }
+    iterator end() const { return iterator(map_->entries.end()); }
+    bool empty() const { return map_->entries.empty(); }
+    size_t size() const { return map_->entries.size(); }
+    void clear() const {
+        map_->places.clear();
+        map_->entries.clear();
+    }
+    template <class A, class B>
+    std::pair<iterator, bool> insert(A&& key, B&& value) const {
+        K k(std::forward<A>(key));
+        const auto found = map_->places.find(k);
+        if (found != map_->places.end()) {
+            return {iterator(found->second), false};
+        }
+        const Place place = map_->entries.emplace(map_->entries.end(), k, V(std::forward<B>(value)));
+        map_->places.emplace(std::move(k), place);
+        return {iterator(place), true};
+    }
+    template <class A, class B>
+    std::pair<iterator, bool> insert_or_assign(A&& key, B&& value) const {
+        K k(std::forward<A>(key));
+        const auto found = map_->places.find(k);
+        if (found == map_->places.end()) {
+            return insert(std::move(k), std::forward<B>(value));
+        }
+        found->second->second = V(std::forward<B>(value));
+        return {iterator(found->second), false};
+    }
+    void erase(iterator at) const {
+        map_->places.erase(at->key());
+        map_->entries.erase(at.entry_.place_);
+    }
+    size_t erase(const K& key) const {
+        const iterator found = find(key);
+        if (found == end()) {
+            return 0;
+        }
+        erase(found);
+        return 1;
+    }
+    V at(const K& key) const {
+        const iterator found = find(key);
+        if (found == end()) {
+            throw std::out_of_range("Argument passed to at() was not in the map.");
+        }
+        return found->value();
+    }
+    iterator find(const K& key) const {
+        const auto found = map_->places.find(key);
+        return found == map_->places.end() ? end() : iterator(found->second);
+    }
+    bool contains(const K& key) const { return map_->places.count(key) > 0; }
+    void reserve(size_t n) const { map_->places.reserve(n); }
+    bool is(const Dict& other) const { return map_ == other.map_; }
+
+private:
+    struct Map {
+        Entries entries;
+        std::unordered_map<K, Place> places;
+    };
+    std::shared_ptr<Map> map_;
+};
+
 // ---- numbers of dtypes
 inline bool isFloatingType(ScalarType t) {
     switch (t) {
