@@ -61,7 +61,8 @@ class TritonOpBuilder(OpBuilder):
         if not self.kernels:
             raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`")
         check_kernels(builder, self.kernels)
-        check_kernels(builder, with_variants(self.kernels))
+        if self.compiles_configs:  # otherwise each load would make kernels that its library does not have
+            check_kernels(builder, self._compiled())
         spec = super().spec()
         own, *others, opforge = spec.roots
         target = spec.target

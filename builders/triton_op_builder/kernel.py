@@ -70,7 +70,7 @@ def _bare(kind: str) -> str:
 
 
 def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
-    """Raises BuilderError if a kernel's declaration is invalid, or if two kernels have the same name."""
+    """Raises BuilderError if a kernel or a config is declared wrongly, or if two kernels have the same name."""
     names = set()
     for kernel in kernels:
         _check_configs(builder, kernel)
@@ -83,8 +83,9 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
             if not is_known or promise not in ("", str(ALIGNMENT)):
                 kinds = f"'*' and one of {', '.join(POINTEES)}, or one of {', '.join(SCALARS)}; then optionally ':16'"
                 raise BuilderError(builder, f"{kernel.name}: {argument} has the type {kind!r}", f"Expected {kinds}")
-        if kernel.warps < 1 or kernel.warps & (kernel.warps - 1):
-            raise BuilderError(builder, f"{kernel.name}: warps={kernel.warps}", "Expected a power of two, such as 4")
+        for warps in {kernel.warps, *(config.get("warps", kernel.warps) for config in kernel.configs)}:
+            if warps < 1 or warps & (warps - 1):
+                raise BuilderError(builder, f"{kernel.name}: warps={warps}", "Expected a power of two, such as 4")
 
 
 def _check_configs(builder: str, kernel: Kernel) -> None:
@@ -93,6 +94,8 @@ def _check_configs(builder: str, kernel: Kernel) -> None:
         if unknown or not config or not all(type(value) is int and value >= 0 for value in config.values()):
             known = ", ".join([*kernel.constants, "warps", "stages"])
             raise BuilderError(builder, f"{kernel.name}: configs has {dict(config)!r}", f"Expected numbers for {known}")
+    if len({frozenset(config.items()) for config in kernel.configs}) < len(kernel.configs):
+        raise BuilderError(builder, f"{kernel.name}: two of its configs are equal", "Leave one of them out")
 
 
 def with_variants(kernels: Iterable[Kernel]) -> list[Kernel]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
@@ -80,14 +80,16 @@ def _statistics(x: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
     return mean, ((wide - mean[..., None]).square().mean(-1) + EPS).rsqrt()
 
 
-def _rms(x: Tensor, weight: Tensor, _eps: float) -> Any:
-    rstds = _statistics(x, False)[1]
-    return (x * rstds[..., None] * weight).to(x.dtype), rstds
+def _rms(x: Tensor, weight: Tensor, eps: float) -> Any:
+    from opforge.ops.triton import references
+
+    return references.rms_norm(x, weight, eps), _statistics(x, False)[1]
 
 
-def _layer(x: Tensor, weight: Tensor, bias: Tensor, _eps: float) -> Any:
-    means, rstds = _statistics(x, True)
-    return ((x - means[..., None]) * rstds[..., None] * weight + bias).to(x.dtype), means, rstds
+def _layer(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Any:
+    from opforge.ops.triton import references
+
+    return references.layer_norm(x, weight, bias, eps), *_statistics(x, True)
 
 
 def _norm_backward(centred: bool, place: Place) -> tuple[Any, ...]:
@@ -224,7 +226,7 @@ def _split(codes: Tensor, symmetric: bool) -> Tensor:
 
 
 def _quantizer(_loaded: Any) -> Function:
-    """Returns quantize with its codes one by one: a byte of two says nothing of how far they are from others."""
+    """Returns quantize with one integer for each code: bytes that hold two cannot be compared by their difference."""
     import torch
 
     def call(x: Tensor, group: int, bits: int, symmetric: bool) -> Any:
@@ -462,17 +464,13 @@ def _sparse_reference(case: Case, *arguments: Any) -> Any:
 
 
 SPARSE = tuple(
-    replace(
+    _of_host(
         case,
+        positions=(),
         function=_sparse_forward,
         reference=partial(_sparse_reference, case),
         dtypes=HALF,
-        outputs=(),
         promises=(Promise.REPEATS,),
-        batch={},
-        compiled=False,
-        sizes=(),
-        devices=GPU,
         tuned=dict.fromkeys(HALF, (1024, 4096)),
     )
     for case in attention.SPARSE
@@ -500,42 +498,6 @@ INFERENCE_CORE = tuple(
 )
 
 
-def _pages(place: Place) -> tuple[Any, ...]:
-    """Returns the arguments of attention of one token each of some sequences, whose pages lie one after the other."""
-    import torch
-
-    per_sequence, (tokens, heads, group, size) = 4, place.shape
-    count = -(-tokens // ragged.BLOCK)
-    cache = place.draw(per_sequence * count, ragged.BLOCK, 2, heads, size)
-    q = place.draw(per_sequence, heads * group * size, seed=2)
-    pages = _numbers(per_sequence * count, place.device)
-    rows = []
-    for sequence in range(per_sequence):
-        address = torch.tensor([pages[sequence * count :].data_ptr()]).view(torch.int32).tolist()
-        rows.append([*address, sequence, 1, count, tokens, tokens - 1, 0])
-    atoms = torch.tensor(rows, dtype=torch.int32).to(place.device)
-    return torch.zeros_like(q), q, cache[:, :, 0], cache[:, :, 1], atoms, size**-0.5, True
-
-
-@cache
-def _numbers(count: int, device: str) -> Tensor:
-    """Returns the numbers of pages. They are kept: atoms hold their address, and not the tensor."""
-    import torch
-
-    return torch.arange(count, dtype=torch.int32, device=device)
-
-
-def _over_pages(_out: Tensor, q: Tensor, k: Tensor, v: Tensor, _atoms: Tensor, scale: float, _causal: bool) -> Tensor:
-    import torch
-
-    sequences, _tokens, heads, size = q.shape[0], *k.shape[1:]
-    # All tokens of the last page are seen too if its sequence ends with it: the lengths are multiples of a page.
-    keys, values = (tensor.reshape(sequences, -1, heads, size) for tensor in (k, v))
-    queries = q.view(sequences, heads, -1, size)
-    shares = (torch.einsum("shgd,skhd->shgk", queries, keys) * scale).softmax(-1)
-    return torch.einsum("shgk,skhd->shgd", shares, values).reshape(q.shape)
-
-
 def _ragged(name: str, function: str = "", positions: tuple[int, ...] = (0,), **changes: Any) -> Case:
     case = next(case for case in ragged.RAGGED_OPS if case.name == name)
     return _of_host(case, function and f"ragged:{function}", positions, **changes)
@@ -555,23 +517,8 @@ RAGGED_OPS = (
         dtypes=HALF,
         shapes=((1, 1, 0, 1, 1, 16), (2, 2, 37, 2, 3, 32), (3, 5, 20, 2, 2, 16)),
         refused_dtypes=("float32", "float64"),
-    ),
-    Case(
-        "attention of a query each over pages",
-        _pages,
-        partial(_written, "paged_attention:flash_attn_by_atoms", (0,)),
-        reference=_over_pages,
-        dtypes=HALF,
-        shapes=((128, 2, 4, 64),),
-        tolerance=3e-2,
-        outputs=(0,),
-        changed=(0,),
-        refused_dtypes=(),
-        strided=False,
-        compiled=False,
-        promises=(Promise.REPEATS,),
-        shape=lambda size: (size, ragged.HEADS, ragged.GROUP, ragged.SIZE),
-        tuned=dict.fromkeys(HALF, (1024, 8192)),
-        devices=GPU,
+        # Sequences that are decoded: a launch counts the elements of the queries, and not the tokens before them.
+        shape=lambda size: (size, 1, 1023, ragged.HEADS, ragged.GROUP, ragged.SIZE),
+        tuned=dict.fromkeys(HALF, (4, 64)),
     ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import platform
 
 import pytest
 
 from opforge.builders.cpu import BUILDERS
+from opforge.foundation.lazy import cached_property
 from opforge.ops.cases import CASES, Promise, load_cases
 from opforge.testing import OpContract
 
@@ -24,6 +26,16 @@ for _name in CASES:
     _contract = contract_of(_name)
     globals()[_contract.__name__] = _contract
 del _contract
+
+
+@pytest.mark.long("builds the op for one level of the CPU more, and repeats its contract there")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="x86-64 is not this machine's architecture")
+class TestRaggedOpsOfPlainX86(contract_of("RaggedOpsBuilder")):
+    """Its errors are the largest where vectors are short, and multiply and add round separately."""
+
+    @cached_property
+    def loaded(self):
+        return self.builder("cpu:x86-64").load()
 
 
 def test_each_op_has_a_case_that_says_what_is_right():

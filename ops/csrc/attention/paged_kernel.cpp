@@ -239,32 +239,42 @@ void soften(Row& row, int64_t stride, int64_t seen, int64_t count, float* scores
     row.highest = highest;
 }
 
+// The values of so many keys are summed by themselves, then the sums of the keys [begin, end) of a call, and these with
+// those before: in one long sum each addition rounds a larger number.
+constexpr int64_t kSummedKeys = kWidth;
+
 template <int kRows, int kVecs, bool kTwo, typename T>
 void add_part(const Row* rows, int64_t i, int64_t count, const FewTokens<T>& values, Ahead& ahead, int64_t head,
               int64_t begin, int64_t end, const float* powers) {
-    Vec sums[kRows][kVecs];
-    for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kVecs; ++v) sums[r][v] = load(rows[r].sums + i + v * kWidth);
-    }
-    for (int64_t key = begin; key < end; ++key) {
-        const T* const from = values[key] + head + i;
-        Vec x[kVecs];
-        if constexpr (kTwo) {
-            for (int v = 0; v < kVecs; v += 2) {
-                const TwoVecs two = load_two(from + v * kWidth);
-                x[v] = two.first, x[v + 1] = two.second;
+    Vec totals[kRows][kVecs];
+    for (auto& row : totals) std::fill_n(row, kVecs, Vec(0.0f));
+    for (int64_t key = begin; key < end;) {
+        Vec sums[kRows][kVecs];
+        for (auto& row : sums) std::fill_n(row, kVecs, Vec(0.0f));
+        for (const int64_t last = std::min(key + kSummedKeys, end); key < last; ++key) {
+            const T* const from = values[key] + head + i;
+            Vec x[kVecs];
+            if constexpr (kTwo) {
+                for (int v = 0; v < kVecs; v += 2) {
+                    const TwoVecs two = load_two(from + v * kWidth);
+                    x[v] = two.first, x[v + 1] = two.second;
+                }
+            } else {
+                x[0] = load_part(from, count);
             }
-        } else {
-            x[0] = load_part(from, count);
+            ahead.read(kLines<T>(kVecs));
+            for (int r = 0; r < kRows; ++r) {
+                const Vec power(powers[r * FewTokens<T>::kCount + key]);
+                for (int v = 0; v < kVecs; ++v) sums[r][v] = fma(power, x[v], sums[r][v]);
+            }
         }
-        ahead.read(kLines<T>(kVecs));
         for (int r = 0; r < kRows; ++r) {
-            const Vec power(powers[r * FewTokens<T>::kCount + key]);
-            for (int v = 0; v < kVecs; ++v) sums[r][v] = fma(power, x[v], sums[r][v]);
+            for (int v = 0; v < kVecs; ++v) totals[r][v] = totals[r][v] + sums[r][v];
         }
     }
     for (int r = 0; r < kRows; ++r) {
-        for (int v = 0; v < kVecs; ++v) store(rows[r].sums + i + v * kWidth, sums[r][v]);
+        float* const to = rows[r].sums + i;
+        for (int v = 0; v < kVecs; ++v) store(to + v * kWidth, load(to + v * kWidth) + totals[r][v]);
     }
 }
 

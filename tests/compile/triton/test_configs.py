@@ -142,8 +142,14 @@ def test_a_config_with_what_the_kernel_lacks(config):
 
 
 def test_two_equal_configs():
-    with pytest.raises(BuilderError, match=r"two kernels are named 'scale\[warps=1\]'"):
-        check_kernels("ScaleBuilder", with_variants([SCALE._replace(configs=[{"warps": 1}, {"warps": 1}])]))
+    equal = [{"BLOCK": 2048, "warps": 1}, {"warps": 1, "BLOCK": 2048}]
+    with pytest.raises(BuilderError, match=r"scale: two of its configs are equal\. Leave one of them out"):
+        check_kernels("ScaleBuilder", [SCALE._replace(configs=equal)])
+
+
+def test_a_config_with_warps_that_are_no_power_of_two():
+    with pytest.raises(BuilderError, match=r"scale: warps=3\. Expected a power of two"):
+        check_kernels("ScaleBuilder", [SCALE._replace(configs=[{"warps": 3}])])
 
 
 def test_sizes_between_two_results_and_a_config_that_the_op_lacks():

@@ -18,6 +18,7 @@ from opforge.ops import host_op
 from opforge.ops.cases import OURS, Place, cases_of
 from opforge.ops.triton import attention, registry
 from opforge.testing import OpContract, values
+from opforge.tuning import subjects
 
 pytestmark = INTERPRETED
 ROWS, MOST = 2, 1 << 15
@@ -94,7 +95,12 @@ def test_a_config_has_the_result_of_the_default(load, name, monkeypatch):
             assert not problem, (case.name, number, problem)
 
 
-NUMBERS = {"TritonRMSNormBuilder": (5, 11), "TritonLayerNormBuilder": (11,), "TritonQuantizerBuilder": (1, 10)}
+NUMBERS = {
+    "RaggedOpsBuilder": (0, 8),
+    "TritonRMSNormBuilder": (5, 11),
+    "TritonLayerNormBuilder": (11,),
+    "TritonQuantizerBuilder": (1, 10),
+}
 """Builder -> numbers of the cases that are tried, of small rows; the first of others."""
 
 
@@ -124,3 +130,16 @@ def test_a_call_that_is_timed_launches_kernels_with_configs(load):
             inputs = replace(case, shape=lambda size, case=case: small(case)).prepare(Place(1, "float32"), op)
             case.contenders[OURS](inputs)()
         assert launched and all(kernel.configs for kernel in builder.kernels if kernel.name in launched)
+
+
+@pytest.mark.long("builds the host's op, which makes the atoms of a batch")
+def test_each_size_of_decoding_is_timed(load, monkeypatch):
+    """What a launch counts must differ between two sizes: the second one of a count is left out."""
+    builder, op = builder_of("RaggedOpsBuilder"), load("RaggedOpsBuilder")
+    monkeypatch.setattr(attention, "DTYPES", (torch.float16, torch.bfloat16))
+    monkeypatch.setattr(type(op.kernels), "launch", lambda *_arguments: None)
+    (case,) = (case for case in cases_of(builder) if case.tuned and case.name == "attention over pages")
+    few = replace(case, shape=lambda size: (size, 1, 0, *case.shape(size)[3:]), devices=("cpu",))
+    counts = [subjects._launches(op, few, "float16", size, "cpu") for size in case.tuned["float16"]]
+    kernels = [kernel for count in counts for kernel in count.items()]
+    assert len(counts) == len(set(kernels)) == 2

@@ -250,6 +250,13 @@ def test_few_queries_of_many_heads(ragged_ops, threads, queries, heads, group, s
     torch.testing.assert_close(out.double(), exact, rtol=limit, atol=limit)
 
 
+@pytest.mark.parametrize("group", [1, 4])
+def test_the_error_of_a_decoded_token_hardly_grows_with_the_tokens_before_it(op, group):
+    out, exact = decoded(op, [(1, 4000)], 2, group, 64, torch.float32)
+    error = (out.double() - exact).norm() / exact.norm()
+    assert error < 4 * torch.finfo(torch.float32).eps, "one sum over all tokens has an error of 9 and more"
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_of_a_decoded_token_depend_on_its_own_sequence_alone(ragged_ops, threads, dtype):
     results = []
