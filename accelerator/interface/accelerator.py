@@ -109,9 +109,12 @@ class Devices:
         return number
 
     def _torch_accelerator(self) -> Any:
-        """Returns `torch.accelerator` if the device is the one that it is for, else None."""
+        """Returns `torch.accelerator` if the device is the one that it is for, and is there; else None.
+
+        A torch that was built for a device is for that one on every machine; its functions raise where there is none.
+        """
         accelerator = getattr(self._torch, "accelerator", None)
-        current = accelerator and accelerator.current_accelerator()
+        current = accelerator and accelerator.current_accelerator(check_available=True)
         return accelerator if current is not None and current.type == self.torch_device else None
 
     def _torch_accelerator_function(self, name: str) -> Callable[..., Any] | None:
@@ -286,9 +289,11 @@ class RandomNumbers(Devices):
         generator: torch.Generator | None = self._device_module().manual_seed_all(seed)
         return generator
 
-    def initial_seed(self) -> int:
-        """Returns the seed of the current device's generator."""
-        return int(self._device_module().initial_seed())
+    def initial_seed(self, device_index: Device = None) -> int:
+        """Returns the seed of the device's generator."""
+        index = self.index_of(device_index)
+        seeded = self._device_module() if index is None else self.default_generator(index)
+        return int(seeded.initial_seed())
 
     def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
@@ -314,9 +319,9 @@ class OneGenerator(RandomNumbers):
         """Seeds the generator, and returns what `manual_seed` returns."""
         return self.manual_seed(seed)
 
-    def initial_seed(self) -> int:
+    def initial_seed(self, device_index: Device = None) -> int:
         """Returns the generator's seed."""
-        return int(self.default_generator().initial_seed())
+        return int(self.default_generator(device_index).initial_seed())
 
 
 class Streams(Devices):

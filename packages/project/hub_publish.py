@@ -20,6 +20,9 @@ from .hub_locks import REPOSITORY
 EXPECTED = "hf:ORG/NAME, such as hf:acme/relu, or hf:ORG/NAME@BRANCH"
 KIND = "kernel"
 """The hub's type of repositories of kernels."""
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
+CHANGED = (409, 412)
+"""The statuses of a commit whose parent is not the branch's last one."""
 
 
 class PublishedToHub(NamedTuple):
@@ -69,9 +72,10 @@ def to_hub(repository: str, branch: str, folder: str, allow_dirty: bool = False)
     branch = branch or hub_cache.revision_of(facts.version.interface)
     try:
         commit, is_new = _commit(hub, repository, branch, packed, f"{facts.name} {facts.version}")
-    except (*hub.errors.HfHubHTTPError.__bases__, ValueError) as error:  # its HTTP library's errors, and OSError
-        hint = f"Check the name, the network, and that HF_TOKEN may write to {repository}"
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)  # some of them have no text
+    except (*hub.errors.HfHubHTTPError.__bases__, ValueError, RuntimeError) as error:
+        # Its HTTP library's errors, OSError, and those of uploads: a RuntimeError whose cause has the reason.
+        cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        reason, hint = _refusal(cause, repository, bool(hub.get_token()))
         raise PublishError(f"{facts.name} {facts.version}", where, reason, hint) from error
     labels = tuple(part.label for part in packed)
     return PublishedToHub(repository, branch, str(facts.version), commit, labels, is_new)
@@ -95,6 +99,28 @@ def _commit(hub: Any, repository: str, branch: str, packed: list[Packed], messag
     options = {"commit_message": f"Publish {message}", "parent_commit": before}
     done = api.create_commit(repository, operations, repo_type=KIND, revision=branch, **options)
     return str(done.oid), done.oid != before
+
+
+def _refusal(error: BaseException, repository: str, has_token: bool) -> tuple[str, str]:
+    """Returns why the hub has not taken a package, and what to do."""
+    status = int(getattr(getattr(error, "response", None), "status_code", 0))
+    lines = str(getattr(error, "server_message", None) or error).strip().splitlines()
+    text = next(iter(lines), type(error).__name__).rstrip(".")  # some errors have no text
+    token = f"Set HF_TOKEN to a token that may write to {repository}"
+    if status == UNAUTHORIZED and not has_token:
+        return f"the hub requires a token, and there is none ({status}: {text})", f"{token}, or run `hf auth login`"
+    if status == UNAUTHORIZED:
+        return f"the hub does not accept the token ({status}: {text})", token
+    if status == FORBIDDEN:
+        return f"the token may not write there ({status}: {text})", token
+    if status == NOT_FOUND:
+        hint = "Check the name. A private repository is hidden from a token that may not read it"
+        return f"the hub has no such organization or repository ({status}: {text})", hint
+    if status in CHANGED:
+        return f"the branch was changed in the meantime ({status}: {text})", "Publish again"
+    if status:
+        return f"the hub refused it ({status}: {text})", "Publish again later; what is there already is not sent again"
+    return text, "Check the network, and publish again: what is there already is not sent again"
 
 
 def _files(part: Packed) -> list[str]:

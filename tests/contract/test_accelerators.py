@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from pathlib import Path
+
 import pytest
 import torch.utils.cpp_extension  # reads torch.version at its import: before a test changes that
 from support.devices.every_accelerator import is_fake, torch_device
@@ -49,6 +53,22 @@ class TestContract(AcceleratorContract):
 def test_the_contract_calls_every_method_of_the_interface():
     assert sorted({*METHODS, *CLASSES}) == sorted(NAMES)
     assert len(BY_INDEX) > 20 and {"device", "set_device", "synchronize", "available_memory"} <= set(BY_INDEX)
+
+
+def test_the_page_has_every_public_name_of_torch_accelerator_and_names_methods_that_exist():
+    page = (Path(__file__).parents[2] / "docs" / "accelerators.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:3] for line in page.partition("\n| torch.accelerator |")[2].splitlines()]
+    rows = list(itertools.takewhile(bool, rows[2:]))
+    listed = {name for theirs, _ in rows for name in re.findall(r"`([\w.]+)\(", theirs)}
+    public = {*torch.accelerator.__all__, *(f"random.{name}" for name in _random_names())}
+    assert len(public) > 12 and public <= listed, f"docs/accelerators.md lacks {sorted(public - listed)}"
+    ours = {name for _, here in rows for name in re.findall(r"`(\w+)\(", here)} - {"get_accelerator"}
+    assert ours <= set(NAMES), f"the page names {sorted(ours - set(NAMES))}, which no accelerator has"
+
+
+def _random_names():
+    """Returns the names of torch.accelerator.random, which torch has from 2.14 on."""
+    return getattr(getattr(torch.accelerator, "random", None), "__all__", ())
 
 
 def test_a_device_that_does_not_exist_is_refused_by_every_method_unless_numbers_stand_for_processes(accelerator):

@@ -9,9 +9,11 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-API = re.compile(r"/api/kernels/([^/]+/[^/]+)/(revision|tree)/([^/?]+)")
+API = re.compile(r"/api/kernels/([^/]+/[^/?]+)(?:/(revision|tree)/([^/?]+))?")
 CHANGE = re.compile(r"/api/kernels/([^/]+/[^/]+)/(branch|preupload|commit)/([^/?]+)")
 FILE = re.compile(r"/kernels/([^/]+/[^/]+)/resolve/([^/]+)/([^?]+)")
+LARGE = re.compile(r"/kernels/[^/]+/[^/]+\.git/info/lfs/objects/batch")
+UPLOAD = "/uploads/"
 
 
 class Hub:
@@ -24,8 +26,14 @@ class Hub:
         self.authorizations: list[str] = []
         """The header of each request that changes something."""
         self.repositories: set[str] = set()
-        self.refuses = False
-        """Whether nobody may write."""
+        self.refusals: dict[str, tuple[int, str]] = {}
+        """What is answered instead: an operation, one of those of `operation` -> a status and its text."""
+        self.large = ""
+        """How the names end of the files that are uploaded on their own, before the commit, as libraries are."""
+        self.uploads: dict[str, bytes] = {}
+        """Those files, by their digests."""
+        self.interrupted_uploads = 0
+        """How many of the next uploads lose their connection."""
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -45,6 +53,14 @@ class Hub:
                 length = int(self.headers.get("Content-Length") or 0)
                 data = self.rfile.read(length) if length else self.chunks()
                 self.answer(*hub.change(self.path, data))
+
+            def do_PUT(self) -> None:
+                if hub.interrupted_uploads:
+                    hub.interrupted_uploads -= 1
+                    self.close_connection = True
+                    return
+                hub.uploads[self.path.removeprefix(UPLOAD)] = self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(200, b"", {})
 
             def chunks(self) -> bytes:
                 """Reads a body without a length: a size in hexadecimal before each part."""
@@ -84,14 +100,14 @@ class Hub:
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         if asked := API.match(path):
             repository, kind, revision = asked.groups()
-            commit = self.branches.get((repository, revision), revision)
+            commit = self.branches.get((repository, revision or "main"), revision)
             if commit not in self.files:
                 return 404, b"{}", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "no such revision"}
             entries = [
                 {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
                 for name, data in self.files[commit].items()
             ]
-            value = {"id": repository, "sha": commit} if kind == "revision" else entries
+            value = {"id": repository, "sha": commit} if kind != "tree" else entries
             return 200, json.dumps(value).encode(), {"Content-Type": "application/json"}
         asked = FILE.match(path)
         data = self.files.get(asked[2], {}).get(asked[3]) if asked else None
@@ -101,9 +117,11 @@ class Hub:
         return 200, data, {"X-Repo-Commit": asked[2], "ETag": f'"{etag}"', "X-Linked-Size": str(len(data))}
 
     def change(self, path: str, data: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """Makes a repository or a branch, or adds a commit, as the hub does: files are sent as base64."""
-        if self.refuses:
-            return 403, b"{}", {"X-Error-Message": "You may not write here"}
+        """Makes a repository or a branch, or adds a commit, as the hub does: small files are in it, as base64."""
+        if refusal := self.refusals.get(operation(path)):
+            return refusal[0], json.dumps({"error": refusal[1]}).encode(), {"Content-Type": "application/json"}
+        if LARGE.fullmatch(path):
+            return 200, json.dumps(self._upload_actions(json.loads(data))).encode(), {}
         if path == "/api/repos/create":
             asked = json.loads(data)
             name = f"{asked['organization']}/{asked['name']}"
@@ -122,20 +140,50 @@ class Hub:
         files = dict(self.files[self.branches[repository, branch]])
         if kind == "preupload":
             answers = [
-                {"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": _oid(files.get(path))}
+                {
+                    "path": path,
+                    "uploadMode": "lfs" if self._is_large(path) else "regular",
+                    "shouldIgnore": False,
+                    "oid": self._oid(path, files.get(path)),
+                }
                 for path in (file["path"] for file in json.loads(data)["files"])
             ]
             return 200, json.dumps({"files": answers}).encode(), {}
         for line in map(json.loads, data.splitlines()):
             if line["key"] == "file":
                 files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            elif line["key"] == "lfsFile":
+                files[line["value"]["path"]] = self.uploads[line["value"]["oid"]]
             elif line["key"] == "deletedFile":
                 del files[line["value"]["path"]]
         commit = self.push(repository, branch, files)
         value = {"commitUrl": f"{self.url}/kernels/{repository}/commit/{commit}", "commitOid": commit}
         return 200, json.dumps(value).encode(), {}
 
+    def _is_large(self, path: str) -> bool:
+        return bool(self.large) and path.endswith(self.large)
 
-def _oid(data: bytes | None) -> str | None:
-    """Returns git's name of a file, by which a client knows that it need not send it."""
-    return None if data is None else hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    def _upload_actions(self, asked: dict[str, list[dict[str, str]]]) -> dict[str, object]:
+        """Returns where files are uploaded to; nothing for one that is there."""
+        missing = [
+            {**each, "actions": {"upload": {"href": f"{self.url}{UPLOAD}{each['oid']}"}}}
+            for each in asked["objects"]
+            if each["oid"] not in self.uploads
+        ]
+        return {"transfer": "basic", "objects": missing}
+
+    def _oid(self, path: str, data: bytes | None) -> str | None:
+        """Returns git's name of a file, or the digest of a large one: by it a client knows that it need not send it."""
+        if data is None:
+            return None
+        if self._is_large(path):
+            return hashlib.sha256(data).hexdigest()
+        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def operation(path: str) -> str:
+    """Returns what a request does: "create", "upload", "branch", "preupload" or "commit"."""
+    if path == "/api/repos/create":
+        return "create"
+    change = CHANGE.match(path)
+    return change[2] if change else "upload"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -58,6 +60,19 @@ ARGUMENTS: dict[str, Any] = {
     "set_compile_backend": lambda accelerator: (accelerator.get_compile_backend(),),
 }
 """Method -> its arguments, or a function of the accelerator that returns them."""
+AS_IN_TORCH: dict[str, Callable[[Accelerator], object]] = {
+    "device_count": lambda accelerator: accelerator.device_count(),
+    "current_device_index": lambda accelerator: accelerator.current_device(),
+    "current_stream": lambda accelerator: accelerator.current_stream(),
+    "is_available": lambda accelerator: accelerator.is_available(),
+    "memory_allocated": lambda accelerator: accelerator.memory_allocated(),
+    "memory_reserved": lambda accelerator: accelerator.memory_reserved(),
+    "max_memory_allocated": lambda accelerator: accelerator.max_memory_allocated(),
+    "max_memory_reserved": lambda accelerator: accelerator.max_memory_reserved(),
+    "random.initial_seed": lambda accelerator: accelerator.initial_seed(),
+    "random.get_rng_state": lambda accelerator: accelerator.get_rng_state().tolist(),
+}
+"""Function of torch.accelerator without effects -> the same of an accelerator. Some releases of torch lack some."""
 CALLED_ELSEWHERE = {"pin_empty", "load_op", "init_distributed", "raw_stream_function", "replay_graph"}
 """Methods that other tests call, or that raise an error on some accelerators (`raw_stream_function`)."""
 
@@ -160,9 +175,13 @@ class InterfaceTests(AcceleratorTests):
         current = theirs.current_accelerator(check_available=True)
         if current is None or current.type != accelerator.torch_device:
             return  # torch.accelerator is for no device, or for another one
-        assert accelerator.device_count() == theirs.device_count(), "device_count() differs from torch.accelerator's"
-        assert accelerator.current_device() == theirs.current_device_index(), "the current device differs"
-        assert accelerator.current_stream() == theirs.current_stream(), "the current stream differs"
+        for name, ours in AS_IN_TORCH.items():
+            try:
+                expected = attrgetter(name)(theirs)()
+            except (AttributeError, RuntimeError):  # this torch has none, or none for the device
+                continue
+            result, expected = ours(accelerator), expected.tolist() if torch.is_tensor(expected) else expected
+            assert result == expected, f"{name} of torch.accelerator is {expected}, and {result} here"
         if hasattr(theirs, "get_device_capability"):
             dtypes = theirs.get_device_capability()["supported_dtypes"]
             assert accelerator.tensor_dtypes() == dtypes, "tensor_dtypes() differs from torch.accelerator's"

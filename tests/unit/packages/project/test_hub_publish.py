@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 
 import pytest
 from click.testing import CliRunner
@@ -111,25 +112,111 @@ def test_a_repository_of_another_name_is_refused(hub, packed):
     assert not hub.repositories
 
 
-def test_a_refusal_of_the_hub_is_said_with_what_to_do(hub, packed):
-    hub.refuses = True
+@pytest.mark.parametrize(
+    ("operation", "answer", "token", "reason", "hint"),
+    [
+        (
+            "create",
+            (401, "Invalid username or password."),
+            "",
+            "the hub requires a token, and there is none (401: Invalid username or password)",
+            "Set HF_TOKEN to a token that may write to Acme/Plain, or run `hf auth login`",
+        ),
+        (
+            "create",
+            (401, "Invalid credentials in Authorization header"),
+            "hf_old",
+            "the hub does not accept the token (401: Invalid credentials in Authorization header)",
+            "Set HF_TOKEN to a token that may write to Acme/Plain",
+        ),
+        (
+            "commit",
+            (403, "You may not write here"),
+            "hf_reader",
+            "the token may not write there (403: You may not write here)",
+            "Set HF_TOKEN to a token that may write to Acme/Plain",
+        ),
+        (
+            "create",
+            (404, "Not found"),
+            "hf_secret",
+            "the hub has no such organization or repository (404: Not found)",
+            "Check the name. A private repository is hidden from a token that may not read it",
+        ),
+        (
+            "commit",
+            (412, "A commit has happened since."),
+            "hf_secret",
+            "the branch was changed in the meantime (412: A commit has happened since)",
+            "Publish again",
+        ),
+        (
+            "commit",
+            (400, "The file is too large"),
+            "hf_secret",
+            "the hub refused it (400: The file is too large)",
+            "Publish again later; what is there already is not sent again",
+        ),
+    ],
+)
+def test_a_refusal_of_the_hub_is_said_with_what_to_do(
+    hub, packed, monkeypatch, tmp_path, operation, answer, token, reason, hint
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_STORED_TOKENS_PATH", str(tmp_path / "neither"))
+    monkeypatch.setenv("HF_TOKEN", token)
+    hub.refusals[operation] = answer
     with pytest.raises(PublishError) as caught:
         hub_publish.to_hub("Acme/Plain", "", packed())
-    text = str(caught.value)
-    assert text.startswith("acme/plain 1 was not published to hf:Acme/Plain: ")
-    assert text.endswith("Check the name, the network, and that HF_TOKEN may write to Acme/Plain.")
+    assert str(caught.value) == f"acme/plain 1 was not published to hf:Acme/Plain: {reason}. {hint}."
+
+
+def test_a_repository_that_exists_takes_a_package_of_who_may_not_make_repositories(hub, packed):
+    folder = packed()
+    hub_publish.to_hub("Acme/Plain", "", folder)
+    hub.refusals["create"] = (403, "You may not make repositories of Acme")
+    assert not hub_publish.to_hub("Acme/Plain", "", folder).is_new
 
 
 def test_a_hub_that_is_away_is_said_with_what_to_do(hub, packed):
     folder = packed()
     hub.close()
-    with pytest.raises(PublishError, match="Check the name, the network, and that HF_TOKEN may write"):
+    with pytest.raises(PublishError, match="Check the network, and publish again: what is there already is not sent"):
         hub_publish.to_hub("Acme/Plain", "", folder)
+
+
+@pytest.fixture
+def large_files(hub, monkeypatch):
+    """A hub that takes Python files as it takes libraries: each is uploaded alone, without the service for chunks."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    # The hub's library passes a file to its HTTP library by an argument that this deprecates.
+    warnings.filterwarnings("ignore", "Use 'content", DeprecationWarning)
+    hub.large = ".py"
+    return hub
+
+
+def test_large_files_are_uploaded_once(large_files, packed):
+    folder = packed()
+    assert hub_publish.to_hub("Acme/Plain", "", folder).is_new
+    assert b"VALUE = 5\n" in large_files.uploads.values() and b"VALUE = 5\n" in on(large_files).values()
+    assert not hub_publish.to_hub("Acme/Plain", "", folder).is_new
+
+
+def test_an_interrupted_upload_changes_nothing_and_a_second_one_sends_the_rest(large_files, packed, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    folder = packed()
+    large_files.interrupted_uploads = 100
+    with pytest.raises(PublishError, match="Check the network, and publish again: what is there already is not sent"):
+        hub_publish.to_hub("Acme/Plain", "", folder)
+    assert not on(large_files) and not large_files.uploads
+    large_files.interrupted_uploads = 0
+    assert hub_publish.to_hub("Acme/Plain", "", folder).is_new
+    assert METADATA in on(large_files)
 
 
 def test_an_error_without_a_text_is_said_by_its_name(hub, packed, monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda *_words, **_more: (_ for _ in ()).throw(OSError()))
-    with pytest.raises(PublishError, match=r"was not published to hf:Acme/Plain: OSError\. Check the name"):
+    with pytest.raises(PublishError, match=r"was not published to hf:Acme/Plain: OSError\. Check the network"):
         hub_publish.to_hub("Acme/Plain", "", packed())
 
 
