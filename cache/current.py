@@ -190,6 +190,8 @@ def _inner_problem(root: str) -> CacheDirError | None:
 
 def prepare(root: str, owners: Collection[int]) -> None:
     """Makes the folders of a store and checks that it can be written. Raises CacheDirError if it cannot be used."""
+    is_there = os.path.isdir(root)  # it may be a link to a folder on another disk
+    made = root if is_there else os.path.realpath(root)  # that folder may have been cleaned away
     problem = _change_problem(root, owners) or _inner_problem(root)
     if problem:
         raise problem
@@ -206,8 +208,10 @@ def prepare(root: str, owners: Collection[int]) -> None:
             advice += f". If it was a store once, remove its {VERSION}"
         raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge", advice)
     try:
-        if not os.path.isdir(root):  # it may be a link to a folder on another disk
-            make_folder(root)
+        if not is_there:
+            make_folder(made)
+            if problem := _change_problem(root, owners):  # another user may have made it since it was judged
+                raise problem
         is_new = not has_tag(root)
         if is_new:  # before all else: what is killed in between must leave a store, and no folder of unknown origin
             write_file(os.path.join(root, TAG_NAME), TAG.encode())
@@ -218,6 +222,8 @@ def prepare(root: str, owners: Collection[int]) -> None:
         os.rmdir(
             new_folder(Layout(root), "probe")
         )  # if this process is killed here, a sweep finds the folder by its name
+    except CacheDirError:
+        raise
     except OSError as error:
         raise CacheDirError(root, f"it cannot be written ({error.strerror})", WRITABLE) from error
 

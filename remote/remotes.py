@@ -42,6 +42,8 @@ class Remote(NamedTuple):
 
 def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
     """Returns the remote of one URL. Raises SettingError, which names the setting `name` and shows no credentials."""
+    if text.startswith("file:"):
+        text = text.replace(" ", "%20")  # a shell gives "file://$PWD/ops" so
     shown = re.sub(r"//[^/\s]*@", "//***@", text)
     try:
         parts = urlsplit(text)

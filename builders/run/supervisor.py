@@ -122,6 +122,7 @@ def _write_peaks(path: str, largest: int, memory: CommandMemory) -> None:
 def main(peak: str, command: list[str]) -> int:
     """Runs `command` to its end or the builder's. Returns its exit status, 128 + signal if it was killed."""
     builder, session = os.getppid(), os.getsid(0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a builder that ignores it hands that on: then no status is kept
     try:
         null = os.open(os.devnull, os.O_RDONLY)
         child = os.posix_spawnp(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)])

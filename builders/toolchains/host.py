@@ -279,6 +279,9 @@ def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
 
     Raises ToolchainNotFoundError, SettingError.
     """
+    whole = environment.variable(variable)
+    if " " in whole and os.path.dirname(whole) and (path := which(whole)):
+        return (path,)  # the path of a program, with spaces that nobody has quoted
     chosen = env_words(variable)
     if chosen:
         path = which(chosen[0])

@@ -79,7 +79,7 @@ class Shell:
     """A shell that stays where the reader is, with the variables that the reader has exported."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "work"
+        self.folder = folder / "my work ü"  # a reader's folder may have any name
         self.folder.mkdir()
         self._environment = environment(folder)
         self._preamble = ""

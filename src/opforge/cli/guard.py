@@ -78,6 +78,14 @@ class Guarded(click.Command):
             error.ctx.params["as_json"] = True  # parsing stopped, perhaps before it reached --json
             end_with_error(error.ctx, "UsageError", error.format_message(), USAGE)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments. Each click.UsageError has the context: click's own for an option without its value none."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command and returns its result. Ends with a message on opforge's own errors and on Ctrl-C."""
         try:
@@ -93,7 +101,7 @@ class Guarded(click.Command):
         except OSError as error:
             if error.errno == errno.EPIPE or isinstance(error, OutputError):
                 raise  # the reader of our output is gone: click exits without a message. For the other, see `run`
-            end_with_error(ctx, type(error).__name__, str(error), FAILED)
+            end_with_error(ctx, type(error).__name__, _without_folder(error) or str(error), FAILED)
         except MemoryError:
             end_with_error(ctx, "MemoryError", "memory ran out: end other processes, or raise `ulimit -v`", FAILED)
         except (KeyboardInterrupt, click.Abort) as error:
@@ -164,6 +172,17 @@ def verbose_option() -> click.Option:
     return click.Option(
         ["-v", "--verbose"], is_flag=True, expose_value=False, callback=messages.set_verbosity, help=text
     )
+
+
+def _without_folder(error: OSError) -> str:
+    """Returns what to say of an error that names no file because the working folder was removed; empty for others."""
+    if error.errno != errno.ENOENT or error.filename is not None:
+        return ""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working folder was removed: change to another folder"
+    return ""
 
 
 def _warn_of_settings(ctx: click.Context) -> None:

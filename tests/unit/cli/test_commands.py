@@ -45,11 +45,29 @@ def test_wrong_usage_as_json():
     assert done.exit_code == 2 and json.loads(done.stdout) == {"error": "UsageError", "message": "not so"}
 
 
-@pytest.mark.parametrize("words", [["--jsn"], ["extra"]])
+@pytest.mark.parametrize("words", [["--jsn", "--json"], ["extra", "--json"], ["--json", "--into"]])
 def test_arguments_that_do_not_parse_are_wrong_usage_as_json_too(words):
-    done = CliRunner().invoke(command_raising(click.UsageError("not reached")), [*words, "--json"])
-    document = json.loads(done.stdout)
-    assert done.exit_code == 2 and document["error"] == "UsageError" and words[0] in document["message"]
+    command = command_raising(click.UsageError("not reached"))
+    command.params.append(click.Option(["--into"], expose_value=False))
+    done = CliRunner().invoke(command, words)
+    document, wrong = json.loads(done.stdout), next(word for word in words if word != "--json")
+    assert done.exit_code == 2 and document["error"] == "UsageError" and wrong in document["message"]
+
+
+def test_a_working_folder_that_was_removed_is_named_in_the_error(tmp_path):
+    code = f"import os; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); os.getcwd()"
+
+    @click.command(cls=Guarded)
+    def command():
+        exec(code)
+
+    here = os.getcwd()
+    try:
+        done = CliRunner().invoke(command, [])
+    finally:
+        os.chdir(here)
+    text = "error: the working folder was removed: change to another folder\n"
+    assert (done.exit_code, done.stderr) == (1, text)
 
 
 def test_wrong_usage_is_the_usage_line_and_one_message():

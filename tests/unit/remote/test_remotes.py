@@ -20,6 +20,22 @@ def test_remotes_and_their_options(monkeypatch):
     ]
 
 
+def test_a_folder_with_spaces_is_one_remote(monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTES", "file:///home/me/my ops/of today?push=1 file:///b c https://cache.example/ops")
+    assert [remote.url for remote in configured()] == [
+        "file:///home/me/my%20ops/of%20today",
+        "file:///b%20c",
+        "https://cache.example/ops",
+    ]
+    assert parse("file:///my ops") == parse("file:///my%20ops")
+
+
+def test_a_path_beside_a_folder_is_no_part_of_it(monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTES", "file:///shared/ops /other/ops")
+    with pytest.raises(SettingError, match="'/other/ops' cannot be used: expected a URL: write file:///other/ops"):
+        configured()
+
+
 def test_options_of_the_store_stay_in_its_url():
     remote = parse("https://cache.example/ops?token_env=TOKEN&push=1")
     assert remote == Remote("https://cache.example/ops?token_env=TOKEN", pushes=True)

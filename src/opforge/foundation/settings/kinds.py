@@ -135,6 +135,17 @@ def _extensions(text: str) -> str:
     return "torch" if is_true(text) else ""
 
 
+def _urls(text: str) -> tuple[str, ...]:
+    """Returns the words; those after a folder's URL that begin no other URL or path are a part of that folder's name."""
+    urls = list[str]()
+    for word in text.split():
+        if urls and urls[-1][:5] == "file:" and "://" not in word and not word.startswith(("/", "~", "./", "../")):
+            urls[-1] += f"%20{word}"
+        else:
+            urls.append(word)
+    return tuple(urls)
+
+
 def _checkouts(text: str) -> dict[str, str]:
     folders = {}
     for part in filter(None, text.split(os.pathsep)):
@@ -278,7 +289,7 @@ USERS = Kind(
     "a list of users",
 )
 WORDS = Kind(lambda text: tuple(text.split()), "words separated by spaces", _of_list(_of_text, " "), "a list of words")
-URLS = Kind(lambda text: tuple(text.split()), "URLs separated by spaces", _of_list(_of_text, " "), "a list of URLs")
+URLS = Kind(_urls, "URLs separated by spaces", _of_list(_of_text, " "), "a list of URLs")
 CHECKOUTS = Kind(
     _checkouts,
     f"ORG/NAME=FOLDER, several joined by {os.pathsep!r}",

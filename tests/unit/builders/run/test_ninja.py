@@ -16,7 +16,7 @@ from support.owners import as_root
 from support.polling import wait_for
 
 from opforge.builders.declaration.build_plan import Step
-from opforge.builders.run import diagnostics, ninja
+from opforge.builders.run import diagnostics, ninja, supervisor
 from opforge.errors import ToolchainNotFoundError
 
 
@@ -74,6 +74,17 @@ def test_a_ninja_that_capabilities_alone_reach_is_found(tmp_path):
     env = child_processes.environment()
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == (f"{folder}/ninja\n", "")
+
+
+def test_a_supervisor_whose_builder_ignores_sigchld_returns_the_status(tmp_path):
+    """An ignored signal is inherited, and then the system keeps no exit status: ninja before 1.13 gives up too."""
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(tmp_path / "peak"), "sh", "-c", "exit 3"]
+    builder = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", builder, *command], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        assert process.wait(60) == 3, process.stderr.read()
 
 
 def test_a_pipe_in_place_of_the_measured_memory_is_not_waited_for(tmp_path):

@@ -242,6 +242,15 @@ def test_arguments_in_cxx_are_in_the_identity(tmp_path, bin, monkeypatch):
     assert chosen.identity() != plain
 
 
+def test_a_path_of_a_compiler_with_spaces_needs_no_quotes(tmp_path, bin, monkeypatch):
+    folder = tmp_path / "my tools"
+    bin.rename(folder)
+    monkeypatch.setenv("CXX", f"{folder}/g++")
+    assert host.find_compiler() == (f"{folder}/g++",)
+    monkeypatch.setenv("CXX", f"'{folder}/g++' -m32")
+    assert host.find_compiler() == (f"{folder}/g++", "-m32")
+
+
 @pytest.mark.parametrize("name", ["CXX", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"])
 def test_flags_with_an_unbalanced_quote_are_a_setting_error(tmp_path, bin, monkeypatch, name):
     monkeypatch.setenv(name, "-DA='1")

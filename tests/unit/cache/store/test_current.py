@@ -71,6 +71,27 @@ def test_a_folder_with_other_files_and_no_store_is_refused(tmp_path):
     current.prepare(str(tmp_path / "opforge"), ME)
 
 
+def test_a_link_to_a_missing_folder_is_a_new_store_there(tmp_path):
+    """A cache on a scratch disk that was cleaned."""
+    (tmp_path / "cache").symlink_to(tmp_path / "scratch" / "opforge")
+    current.prepare(str(tmp_path / "cache"), ME)
+    assert (tmp_path / "scratch" / "opforge" / layout.VERSION).is_dir() and mode(tmp_path / "scratch") == 0o700
+
+
+@as_root
+def test_a_folder_that_another_user_makes_while_the_store_is_made_is_refused(tmp_path, monkeypatch):
+    root = tmp_path / "cache"
+
+    def make_folder(path):
+        root.mkdir(mode=0o777)
+        os.chown(root, STRANGER, STRANGER)
+
+    monkeypatch.setattr(current, "make_folder", make_folder)
+    with pytest.raises(CacheDirError, match=f"cache belongs to user {STRANGER}, not to you"):
+        current.prepare(str(root), ME)
+    assert not os.listdir(root)
+
+
 def test_a_file_in_place_of_a_folder_is_an_error(tmp_path):
     text_files.write(tmp_path, layout.VERSION, "")
     with pytest.raises(CacheDirError, match=r"it cannot be written \(File exists\). Set OPFORGE_CACHE_DIR to a folder"):
