@@ -447,8 +447,8 @@ private:
         }
         auto* function = new module::Function();  // as long as the process, as the library is
         function->name = name;
-        function->overloads.push_back(module::overload_of(function->name.c_str(), module::Kind::Function, std::move(f),
-                                                          ::pybind11::call_guard<::pybind11::gil_scoped_release>()));
+        function->add(module::overload_of(function->name.c_str(), module::Kind::Function, std::move(f),
+                                          ::pybind11::call_guard<::pybind11::gil_scoped_release>()));
         py::Ref object = module::function_object(function, python_string("torch.ops." + ns_), false);
         py::called(py::attribute(opened.get(), "impl").get(), python_string(name), python_string(key), object);
         of_python_.push_back(opened.release());
