@@ -7,8 +7,8 @@ may use the machine.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
@@ -41,10 +41,10 @@ class ProcessorTime:
     def __init__(self, most: int) -> None:
         """Begins in a process that has collected nothing."""
         self._most, self._before = most, 0.0
-        self._tests, self._files = Counter[str](), Counter[str]()
+        self._tests, self._files = defaultdict[str, float](float), defaultdict[str, float](float)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[Any]:
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         """Adds the seconds since the last report to that of a part of a test."""
         report = yield
         now = so_far()
@@ -65,5 +65,5 @@ class ProcessorTime:
         """Prints the sum, and the most expensive files and tests."""
         terminalreporter.section(f"{sum(self._tests.values()):.0f} s of a processor, collecting left out")
         for counted in (self._files, self._tests):
-            for name, seconds in counted.most_common(self._most):
+            for name, seconds in sorted(counted.items(), key=lambda item: -item[1])[: self._most]:
                 terminalreporter.write_line(f"{seconds:7.1f} s  {name}")

@@ -86,7 +86,8 @@ def next_program(number: int) -> Any:
     pid = os.fork()
     if not pid:
         connection.close()
-        return _become(*json.loads(request), files)
+        words, env, folder = json.loads(request)
+        return _become(words, env, folder, files)
     for file in files:
         os.close(file)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
