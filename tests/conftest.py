@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from support import paths, tiers
+from support import paths, processor_time, tiers
 from support.processes import left_behind
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
@@ -61,13 +61,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--tier`."""
+    """Adds `--tier` and `--processor-time`."""
     parser.addoption("--tier", choices=tiers.TIERS, help="which of the tests: tests/support/tiers.py")
+    text = "print the N files and tests that take most of a processor, with the processes that they start"
+    parser.addoption("--processor-time", type=int, metavar="N", default=0, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Chooses the tier before a test file is imported. Random examples are the same each time but in the third tier."""
     tiers.choose(config.getoption("tier"))
+    if most := config.getoption("processor_time"):
+        config.pluginmanager.register(processor_time.ProcessorTime(most))
     # No test measures time: on a busy machine a test would fail that took long.
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile(

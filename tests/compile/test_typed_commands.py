@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from opforge.cli import group
 
-pytestmark = [pytest.mark.compile, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -143,7 +143,7 @@ def environment(folder: Path) -> dict[str, str]:
 def typed(script: str, folder: Path, **variables: str) -> None:
     """Types lines into a shell; fails with what was printed."""
     own = environment(folder) | variables
-    process = subprocess.run(["bash", "-ec", script], cwd=folder, env=own, capture_output=True, text=True, timeout=180)
+    process = subprocess.run(["bash", "-ec", script], cwd=folder, env=own, capture_output=True, text=True, timeout=500)
     assert process.returncode == 0, f"{script}\n{process.stdout}{process.stderr}"
 
 

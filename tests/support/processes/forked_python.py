@@ -7,9 +7,9 @@ an option besides -c and -m starts as it is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -70,14 +70,15 @@ def next_program(number: int) -> Any:
     import torch
 
     assert torch and len(os.listdir("/proc/self/task")) == 1, "a process with threads should not be forked"
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=number) as listening:
         while True:
             connection, _ = listening.accept()
+            with contextlib.suppress(ChildProcessError):  # none is left; what each took is counted as the server's
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
             if not os.fork():
                 break
             connection.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, files, _flags, _address = socket.recv_fds(connection, 8, 3)
     request = b""
     while len(request) < int.from_bytes(length, "little"):
@@ -85,7 +86,8 @@ def next_program(number: int) -> Any:
     pid = os.fork()
     if not pid:
         connection.close()
-        return _become(*json.loads(request), files)
+        words, env, folder = json.loads(request)
+        return _become(words, env, folder, files)
     for file in files:
         os.close(file)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

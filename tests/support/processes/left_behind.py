@@ -12,7 +12,7 @@ from typing import Any
 
 OWN = "PYTEST_CURRENT_TEST"
 """The variable that pytest itself changes."""
-READ_HERE = ("OPFORGE_", "XDG_", "LD_", "PYTHON", "CC", "CXX", "CUDA_")
+READ_HERE = ("OPFORGE_", "XDG_", "LD_", "PYTHON", "CXX")
 """How new variables begin that are a failure: other libraries set some of their own when they are imported."""
 VARIABLE, FOLDER = "the variable ", "the working folder"
 NEW = tuple(VARIABLE + start for start in READ_HERE)

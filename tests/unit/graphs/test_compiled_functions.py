@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import pytest
@@ -89,6 +90,7 @@ def of_torch(monkeypatch):
     stand_in = Torch()
     for name in ("compiled", "problem", "load"):
         monkeypatch.setattr(dynamo, name, getattr(stand_in, name))
+    monkeypatch.setattr(dynamo, "with_hook_guards", contextlib.nullcontext)
     monkeypatch.setattr(functions, "_registrations", lambda: None)
     monkeypatch.setattr(torch, "compile", lambda function, **_named: lambda *arguments: ("traced", arguments))
     return stand_in
