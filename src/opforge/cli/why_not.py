@@ -270,7 +270,7 @@ def _of_project(root: Path, shown: str) -> str:
 
 
 def _say(files: Iterable[Path], names: Sequence[str]) -> bool:
-    """Whether a file says one of some names. No code of a project is executed."""
+    """Returns whether a file says one of some names. No code of a project is executed."""
     return any(name in file.read_text(errors="replace") for file in files if file.is_file() for name in names)
 
 
