@@ -60,7 +60,7 @@ def environment(folder: Path) -> dict[str, str]:
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     own |= {"PIP_TARGET": str(site), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     own |= {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
-    return own | {"HOME": str(folder / "home"), "OPFORGE_CACHE_DIR": str(folder / "cache")}
+    return own | {"HOME": str(folder / "home"), "XDG_CACHE_HOME": ""}  # the default store, as the reader has it
 
 
 def assert_printed(output: str, expected: str, typed: str) -> None:
