@@ -62,7 +62,7 @@ def environment(folder: Path) -> dict[str, str]:
     own |= {"PIP_TARGET": str(site), "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     programs = [forked_python.commands(), os.path.dirname(sys.executable), os.environ["PATH"]]
     own |= {"PATH": os.pathsep.join(programs), "PYTHONPATH": os.pathsep.join(paths)}
-    return own | {"HOME": str(folder / "home"), "OPFORGE_CACHE_DIR": str(folder / "cache")}
+    return own | {"HOME": str(folder / "home"), "XDG_CACHE_HOME": ""}  # the default store, as the reader has it
 
 
 def assert_printed(output: str, expected: str, typed: str) -> None:

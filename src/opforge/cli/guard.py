@@ -79,7 +79,7 @@ class Guarded(click.Command):
             end_with_error(error.ctx, "UsageError", error.format_message(), USAGE)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the arguments. Each click.UsageError has the context: click's own for an option without its value none."""
+        """Parses the arguments. An error has the context, which click leaves out for an option without its value."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -21,7 +21,9 @@ def test_remotes_and_their_options(monkeypatch):
 
 
 def test_a_folder_with_spaces_is_one_remote(monkeypatch):
-    monkeypatch.setenv("OPFORGE_REMOTES", "file:///home/me/my ops/of today?push=1 file:///b c https://cache.example/ops")
+    monkeypatch.setenv(
+        "OPFORGE_REMOTES", "file:///home/me/my ops/of today?push=1 file:///b c https://cache.example/ops"
+    )
     assert [remote.url for remote in configured()] == [
         "file:///home/me/my%20ops/of%20today",
         "file:///b%20c",

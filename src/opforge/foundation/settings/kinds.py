@@ -136,7 +136,7 @@ def _extensions(text: str) -> str:
 
 
 def _urls(text: str) -> tuple[str, ...]:
-    """Returns the words; those after a folder's URL that begin no other URL or path are a part of that folder's name."""
+    """Returns the words. One after a folder's URL that begins no other URL or path is a part of that folder's name."""
     urls = list[str]()
     for word in text.split():
         if urls and urls[-1][:5] == "file:" and "://" not in word and not word.startswith(("/", "~", "./", "../")):

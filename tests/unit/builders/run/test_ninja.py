@@ -79,7 +79,9 @@ def test_a_ninja_that_capabilities_alone_reach_is_found(tmp_path):
 def test_a_supervisor_whose_builder_ignores_sigchld_returns_the_status(tmp_path):
     """An ignored signal is inherited, and then the system keeps no exit status: ninja before 1.13 gives up too."""
     command = [sys.executable, "-I", "-S", supervisor.__file__, str(tmp_path / "peak"), "sh", "-c", "exit 3"]
-    builder = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    builder = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", builder, *command], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
