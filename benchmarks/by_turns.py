@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{checkout}: {problem}", file=sys.stderr)
                 return 1
             add(found[which], reports)
-    Console(soft_wrap=not sys.stdout.isatty()).print(table(*found))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table(*found))
     return 0
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import types
+from types import MappingProxyType
 
 import pytest
 from click.testing import CliRunner
-from support import child_processes, text_files
+from support import child_processes, paths, text_files
 from support.jits import pages
 
 import opforge
@@ -20,6 +22,8 @@ from opforge.jits import adapter, store
 from opforge.jits.adapter import Adapter
 from opforge.jits.explain import explain
 from opforge.jits.page import Topic
+from opforge.testing import JitContract
+from opforge.testing.jits import Edit
 
 MODULE = "toy_jit"
 TOY = """\
@@ -119,6 +123,41 @@ def test_a_name_that_there_cannot_be(name, jits, text, own_store):
     with pytest.raises(SettingError, match=text) as failed:
         opforge.warm(name, jits=jits)
     assert "warq" in str(failed.value) or "a/b" in str(failed.value)
+
+
+MAIN = """\
+import os, sys
+sys.path.insert(0, os.getcwd())
+from other import VALUE
+
+
+def result():
+    import toy_jit
+
+    return toy_jit.compiled("a").decode() + {shown}
+"""
+
+
+class _Contract(JitContract):
+    jit = "toy"
+    edits = MappingProxyType({"callee": Edit("other.py", "1", "2")})
+
+    def __init__(self, site, compiled):
+        text_files.write(site, "toy_jit.py", f"def compiled(text):\n    import other\n    return {compiled}.encode()\n")
+        self.files = {"main.py": MAIN.format(shown="str(VALUE)"), "other.py": "VALUE = 1\n"}
+        self.environment = {"PYTHONPATH": f"{site}{os.pathsep}{paths.SOURCE_TREE}"}
+
+
+def test_the_contract_passes_for_a_jit_whose_key_has_all_that_it_compiles(toy):
+    _Contract(toy, "text").test_an_edit_is_a_miss()
+
+
+def test_the_contract_finds_a_jit_whose_key_lacks_what_a_function_calls(toy):
+    """As numba's: its stamp is of one file."""
+    forgetful = _Contract(toy, "(text + str(other.VALUE))")
+    forgetful.files["main.py"] = MAIN.format(shown="''")
+    with pytest.raises(AssertionError, match="after an edit of the callee it is still 'a1'"):
+        forgetful.test_an_edit_is_a_miss()
 
 
 class _Toy(Adapter):
