@@ -11,7 +11,7 @@ import re
 from opforge.builders.declaration.attributes import ATTRIBUTES, INLINE, LOAD, TOML, Attribute
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "builders.md")
-FIRST = "| attribute | what it is | such as | by device | argument of `opforge.load` | in kernel.toml |\n"
+FIRST = "| attribute | meaning | such as | by device | argument of `opforge.load` | in kernel.toml |\n"
 FIRST += "| -- | -- | -- | -- | -- | -- |\n"
 
 

@@ -126,7 +126,6 @@ def load(
     attempt.load_needed = needed_by
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
-    searched: list[str] = []
     folder = _checkout_folder(name)
     if folder is not None:
         attempt.place = (folder, CHECKOUT)
@@ -136,37 +135,45 @@ def load(
         return module
     if locked is None and wanted_version is None:
         locked = callers_lock.of(name, caller)
-    for root in layout.roots():
-        if problem := _root_problem(root):
-            attempt.reasons.append(f"{root.path}: {problem}")
-            continue
-        for release in releases.matching(root, name, numbers):
-            if locked is not None and not locked.allows(release):
-                attempt.reasons.append(f"{release.version} in {root.path}: {locked.objection(release)}")
-                continue
-            if release.refusal:
-                attempt.reasons.append(f"{release.version} in {root.path}: {release.refusal}")
-                continue
-            module = _from_release(release, label, attempt)
-            if module is not None:
-                return module
-        searched.append(f"{root.join('names', *name.split('/'))} ({root.scope})")
+    if (module := _from_roots(name, numbers, label, locked, attempt)) is not None:
+        return module
     if install if install is not None else settings.install():
         return _installed_now(name, numbers, label, locked, attempt)
     range_text = locked.numbers.text if locked else numbers.text
     command = f"opforge install '{name}@{range_text}'" if range_text else f"opforge install {name}"
     if attempt.reasons:
         raise _nothing_fits(text, attempt.reasons, f"Install the locked releases with: {command}" if locked else "")
+    raise _not_found(name, text, command)
+
+
+def _from_roots(
+    name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt
+) -> ModuleType | None:
+    """Returns the module of the newest installed release that fits; None if none does: `attempt` gets the reasons."""
+    for root in layout.roots():
+        if problem := _root_problem(root):
+            attempt.reasons.append(f"{root.path}: {problem}")
+            continue
+        for release in releases.matching(root, name, numbers):
+            objection = locked.objection(release) if locked and not locked.allows(release) else release.refusal
+            if objection:
+                attempt.reasons.append(f"{release.version} in {root.path}: {objection}")
+            elif (module := _from_release(release, label, attempt)) is not None:
+                return module
+    return None
+
+
+def _not_found(name: str, text: str, command: str) -> Exception:
+    """Returns the error for a package of which no release in the range is installed. `command` installs one."""
     from opforge.errors import KernelNotFoundError
 
+    roots = [root for root in layout.roots() if not _root_problem(root)]
+    searched = [f"{root.join('names', *name.split('/'))} ({root.scope})" for root in roots]
     others = [
-        f"{release.version} in {root.path}"
-        for root in layout.roots()
-        if not _root_problem(root)
-        for release in releases.matching(root, name, version.ANY)
+        f"{release.version} in {root.path}" for root in roots for release in releases.matching(root, name, version.ANY)
     ]
     installed = f"Installed: {', '.join(others)}. " if others else ""
-    raise KernelNotFoundError(text, searched, f"{installed}Install it with: {command}")
+    return KernelNotFoundError(text, searched, f"{installed}Install it with: {command}")
 
 
 def needed_by(dependency: Dependency) -> ModuleType:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,51 +50,63 @@ def run(
     if problem:
         return not_run(problem)
     with tempfile.TemporaryDirectory(prefix="opforge-try-") as scratch:
-        outcome = os.path.join(scratch, "outcome.json")
-        # The tests of a hub kernel import it by its Python name.
-        os.symlink(folder, os.path.join(scratch, project.python_name))
-        path = os.pathsep.join((scratch, project.folder, *filter(None, [os.environ.get("PYTHONPATH")])))
-        environment = {
-            **os.environ,
-            "PYTHONPATH": path,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            # Where the hub's own loader looks, which its tests call. Others that the user has named stay named.
-            **{name: os.pathsep.join(_named(name, project.name, folder)) for name in (OURS, HUBS)},
-        }
-        command = [
-            sys.executable,
-            "-m",
-            "opforge.packages.pack.variant_checks_process",
-            folder,
-            project.samples,
-            outcome,
-        ]
-        done = _child(command, environment, scratch)
-        try:
-            with open(outcome, encoding="utf-8") as file:
-                checks: dict[str, str] = json.load(file)
-        except (OSError, ValueError):
-            checks = dict.fromkeys(CHECKS[:-1], "not run: the process that tries it ended")
-            checks["import"] = f"failed: {done}"
-        tests = "not run: the package has none"
-        if project.tests and _lack_client(project.tests):
-            tests = f"not run: they import {CLIENT}, the hub's own loader: pip install {CLIENT}"
-        elif project.tests and (others := _other_kernels(project)):
-            advice = f"name its folder, {HUBS}={others[0]}=FOLDER"
-            tests = f"not run: they load {', '.join(others)}, which is not here: {advice}"
-        elif project.tests and checks["import"] == PASSED:
-            plugins = ("-p", "no:cacheprovider", "-p", "opforge.packages.pack.device_tests")
-            command = [sys.executable, "-m", "pytest", "-q", *plugins, project.tests]
-            notes, began = os.path.join(scratch, "tests.json"), time.monotonic()
-            # What the user sets for other tests would change what is printed; a narrow terminal leaves out errors.
-            own = {device_tests.NOTES: notes, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
-            done = _child(command, {**environment, **own}, scratch)
-            done = done.replace(os.path.relpath(project.folder, scratch) + os.sep, "")
-            tests = _tests_outcome(f"{done}{_unfinished(notes)}" if done.startswith("exit: ") else done)
-            seconds = time.monotonic() - began
-            if seconds > LONG_SECONDS:
-                note(f"the package's tests took {seconds:.0f} s{_longest(notes)}")
-        return {**checks, "tests": tests}
+        environment = _environment(folder, project, scratch)
+        checks = _checks(folder, project, environment, scratch)
+        return {**checks, "tests": _tests(project, environment, scratch, checks["import"] == PASSED, note)}
+
+
+def _environment(folder: str, project: Project, scratch: str) -> dict[str, str]:
+    """Returns the environment in which the variant in a folder is tried."""
+    # The tests of a hub kernel import it by its Python name.
+    os.symlink(folder, os.path.join(scratch, project.python_name))
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((scratch, project.folder, *filter(None, [os.environ.get("PYTHONPATH")]))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Where the hub's own loader looks, which its tests call. Others that the user has named stay named.
+        **{name: os.pathsep.join(_named(name, project.name, folder)) for name in (OURS, HUBS)},
+    }
+
+
+def _checks(folder: str, project: Project, environment: Mapping[str, str], scratch: str) -> dict[str, str]:
+    """Returns the outcome of each check but the package's tests."""
+    outcome = os.path.join(scratch, "outcome.json")
+    module = "opforge.packages.pack.variant_checks_process"
+    done = _child([sys.executable, "-m", module, folder, project.samples, outcome], environment, scratch)
+    try:
+        with open(outcome, encoding="utf-8") as file:
+            checks: dict[str, str] = json.load(file)
+    except (OSError, ValueError):
+        checks = dict.fromkeys(CHECKS[:-1], "not run: the process that tries it ended")
+        checks["import"] = f"failed: {done}"
+    return checks
+
+
+def _tests(
+    project: Project, environment: Mapping[str, str], scratch: str, is_imported: bool, note: Callable[[str], None]
+) -> str:
+    """Returns the outcome of the package's tests, which are run if the package could be imported."""
+    if project.tests and _lack_client(project.tests):
+        return f"not run: they import {CLIENT}, the hub's own loader: pip install {CLIENT}"
+    if project.tests and (others := _other_kernels(project)):
+        advice = f"name its folder, {HUBS}={others[0]}=FOLDER"
+        return f"not run: they load {', '.join(others)}, which is not here: {advice}"
+    if not project.tests:
+        return "not run: the package has none"
+    if not is_imported:
+        return "not run: the package cannot be imported"
+    plugins = ("-p", "no:cacheprovider", "-p", "opforge.packages.pack.device_tests")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, project.tests]
+    notes, began = os.path.join(scratch, "tests.json"), time.monotonic()
+    # What the user sets for other tests would change what is printed; a narrow terminal leaves out errors.
+    own = {device_tests.NOTES: notes, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+    done = _child(command, {**environment, **own}, scratch)
+    done = done.replace(os.path.relpath(project.folder, scratch) + os.sep, "")
+    outcome = _tests_outcome(f"{done}{_unfinished(notes)}" if done.startswith("exit: ") else done)
+    seconds = time.monotonic() - began
+    if seconds > LONG_SECONDS:
+        note(f"the package's tests took {seconds:.0f} s{_longest(notes)}")
+    return outcome
 
 
 def _notes(path: str) -> Any:
@@ -161,7 +173,7 @@ def unfit(stated: Metadata) -> str:
     return problem or ""
 
 
-def _child(command: list[str], environment: dict[str, str], folder: str) -> str:
+def _child(command: list[str], environment: Mapping[str, str], folder: str) -> str:
     """Runs a command and returns its last line of output, with how it ended if it failed."""
     try:
         done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)

@@ -19,7 +19,7 @@ from opforge.packages.registry.selection import Choice, Source, Verified
 from opforge.remote import statements
 from opforge.remote.transfer import Report, ignore
 
-from . import hub_install, locking, required
+from . import install_hub_locked, locking, required
 from .lock_file import LockedKernel
 from .locking import Say, silent
 
@@ -44,8 +44,8 @@ def install_locked(
     forbids the network. What the project does not require for this machine's torch goes to `skip`, unless
     `all_platforms`. Raises KernelLockError that lists everything that is missing, and what installing raises.
     """
-    if hub_install.is_used(folder):
-        return hub_install.install(root, folder, all_platforms)
+    if install_hub_locked.is_used(folder):
+        return install_hub_locked.install(root, folder, all_platforms)
     if not frozen and (locking.current(folder) is None or locking.problems(folder)):
         from .lock_file import write
 

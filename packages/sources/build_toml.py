@@ -79,13 +79,7 @@ def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, 
         tests=tests if os.path.isdir(tests) else "",
     )
     if kinds == ["torch-noarch"] or general.values.get("universal"):
-        of_kernels = Fields(table.get("kernel", {}), path, EXPECTED).values
-        if of_kernels:
-            raise fields.error(
-                f"it has kernel.{next(iter(of_kernels))}, and its Python alone is packed: it has no library"
-            )
-        archs = {"cuda": part.texts("cuda_capabilities", ()), "rocm": part.texts("rocm_archs", ())}
-        return project._replace(backends=general.texts("backends", ()) or ("universal",), archs=archs)
+        return _of_python_alone(project, fields, general, part)
     kernels = _kernels(fields, general.whole("edition", 0))
     backends = _backends(general, kernels)
     for checked in (part, *kernels):
@@ -99,6 +93,15 @@ def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, 
     return project._replace(
         builder=builder, backends=backends, declared={BUILD_TOML: declared}, toolkits=toolkits, tvm_ffi=tvm_ffi
     )
+
+
+def _of_python_alone(project: Project, fields: Fields, general: Fields, part: Fields) -> Project:
+    """Returns a project without a library. Raises KernelFormatError if it has kernels."""
+    of_kernels = Fields(fields.values.get("kernel", {}), fields.where, EXPECTED).values
+    if of_kernels:
+        raise fields.error(f"it has kernel.{next(iter(of_kernels))}, and its Python alone is packed: it has no library")
+    archs = {"cuda": part.texts("cuda_capabilities", ()), "rocm": part.texts("rocm_archs", ())}
+    return project._replace(backends=general.texts("backends", ()) or ("universal",), archs=archs)
 
 
 def _needs(fields: Fields) -> Needs:

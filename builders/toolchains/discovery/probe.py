@@ -254,23 +254,14 @@ def stated_version(argv: Sequence[str], pattern: str, printed: str, expected: st
 def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:
     version = run(argv, "--version")
     machine = _last_line(run(argv, "-dumpmachine"))
-    files = {os.path.basename(os.path.realpath(argv[0])): argv[0]}
-    for word in argv[1:]:  # of "ccache g++" or "env wrapper": programs that argv[0] starts
-        path = None if word.startswith("-") else programs.which(word)
-        if path:
-            files[word] = path
     linkers = _linkers([*argv, *path_flags])
     started_programs = (*PROGRAMS, *_further_programs([*argv, *path_flags]), *linkers)
-    for name in started_programs:
-        path = _last_line(run(argv, *path_flags, f"-print-prog-name={name}"))
-        path = path if os.path.isabs(path) else programs.started_by_compiler(path)
-        if path:
-            files[os.path.basename(name)] = path
+    files = _program_files(argv, path_flags, started_programs)
+    linker = files.get(os.path.basename(linkers[-1])) if linkers else files.get("ld")
     report = run([*argv, *path_flags], "-isystem", search.MARK, "-x", "c++", "-E", "-v", os.devnull)
     folders = search.header_folders(report)
-    files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
-    linker = files.get(os.path.basename(linkers[-1])) if linkers else files.get("ld")
     distribution, listed, without = configuration.surroundings(report)
+    files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
     files |= {os.path.basename(path): path for path in distribution}
     commands = _commands(argv, path_flags) if programs.is_wrapper(argv) else []
     libraries = search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1])
@@ -283,9 +274,8 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     missing = configuration.missing_files(argv, machine, path_flags, folders, started_programs)
     missing += [*search.missing_folders(report), *without, *(path for path in specs if not os.path.exists(path))]
     flags = [flag for flag in path_flags if flag.startswith(LINKER_FLAGS)]  # in the order in which the linker gets them
-    lists = _accepts(argv, *flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version")
-    started = programs.behind(argv)
-    identity: Mapping[str, str] = {
+    watched = (*files.values(), *map(os.path.realpath, programs.behind(argv)), *listed)
+    identity = {
         "version": version.splitlines()[0] if version else "",
         "machine": machine,
         "arguments": " ".join(argv[1:]),
@@ -294,21 +284,34 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         **{f"{name} sha256": disk.digest(path) or "" for name, path in files.items()},
     }
     return {
-        "identity": dict(identity),
+        "identity": identity,
         "machine": machine,
         "version": version,
         "search": folders,
         "first": search.first_folders(report),
         "linker": linker or "",
-        "tells_archives": lists,
+        "tells_archives": _accepts(argv, *flags, f"-Wl,--dependency-file={os.devnull}", "-Wl,--version"),
         "lists_assembled": _accepts(argv, f"-Wa,--MD,{os.devnull}", *NOTHING),
         "libraries": libraries,
         "specs": read,
-        "stamps": {
-            path: list(disk.stamp(path) or ()) for path in (*files.values(), *map(os.path.realpath, started), *listed)
-        },
+        "stamps": {path: list(disk.stamp(path) or ()) for path in watched},
         "absent": [path for path in missing if path not in files.values()],
     }
+
+
+def _program_files(argv: Sequence[str], path_flags: Sequence[str], started: Sequence[str]) -> dict[str, str]:
+    """Returns the paths of a compiler's programs by name: its own, those behind a wrapper, and those that it starts."""
+    files = {os.path.basename(os.path.realpath(argv[0])): argv[0]}
+    for word in argv[1:]:  # of "ccache g++" or "env wrapper": programs that argv[0] starts
+        path = None if word.startswith("-") else programs.which(word)
+        if path:
+            files[word] = path
+    for name in started:
+        path = _last_line(run(argv, *path_flags, f"-print-prog-name={name}"))
+        path = path if os.path.isabs(path) else programs.started_by_compiler(path)
+        if path:
+            files[os.path.basename(name)] = path
+    return files
 
 
 def _commands(argv: Sequence[str], path_flags: Sequence[str]) -> list[str]:

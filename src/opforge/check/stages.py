@@ -72,14 +72,14 @@ def compare(cases: Sequence[Case], loaded: Any, device: str, say: Say) -> None:
     if not any(case.reference or case.checks for case in cases):
         say(state="unchecked", reason=UNCHECKED)
         return
-    from opforge.testing import OpContract, values
+    from opforge.testing import OpContract, comparison
 
     say(stage="reference")
     checked = OpContract.of(cases, loaded, device)
     skipped = checked.check()
     compared = [case for case in cases if case.reference]
     promises = [promise for promise in Promise if compared and all(promise in case.promises for case in compared)]
-    errors = [values.largest_error(case, loaded, device) for case in compared if Promise.ACCURACY in case.promises]
+    errors = [comparison.largest_error(case, loaded, device) for case in compared if Promise.ACCURACY in case.promises]
     if errors:
         worst = max(errors)
         say(error_units=round(worst.ours, 2), eager_units=round(worst.eager, 2))

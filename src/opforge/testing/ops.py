@@ -14,7 +14,7 @@ from torch import Tensor
 from opforge.foundation.lazy import cached_property
 from opforge.ops.cases import Case, Promise, cases_of
 
-from . import values
+from . import comparison
 from .contract import Contract, shortened, skip
 from .tensors import (
     MARGIN,
@@ -67,19 +67,19 @@ class Tried(NamedTuple):
 
     def arguments(self) -> tuple[Any, ...]:
         """Returns new arguments, the same each time."""
-        return values.make_arguments(self.case, self.function, self.shape, self.dtype, self.device)
+        return comparison.make_arguments(self.case, self.function, self.shape, self.dtype, self.device)
 
     def with_inputs(self, change: Callable[[Any], Any]) -> tuple[Any, ...]:
         """Returns new arguments of which those are changed that the function reads: its outputs hold NaN as before."""
         arguments = self.arguments()
-        outputs = values.output_positions(self.case, self.function)
+        outputs = comparison.output_positions(self.case, self.function)
         read = change([argument for position, argument in enumerate(arguments) if position not in outputs])
         left = iter(read)
         return tuple(value if position in outputs else next(left) for position, value in enumerate(arguments))
 
     def floating_inputs(self) -> int:
         """Returns how many floating-point tensors the function reads."""
-        outputs = values.output_positions(self.case, self.function)
+        outputs = comparison.output_positions(self.case, self.function)
         read = [argument for position, argument in enumerate(self.arguments()) if position not in outputs]
         return sum(tensor.is_floating_point() for tensor in tensors_of(read))
 
@@ -97,12 +97,12 @@ class Tried(NamedTuple):
 
     def results(self, arguments: tuple[Any, ...]) -> list[Tensor]:
         """Calls the function, which may change the arguments. Returns its results, then the changed arguments."""
-        return values.results(self.function, arguments, self.case.keywords)
+        return comparison.results(self.function, arguments, self.case.keywords)
 
     def compare(self, arguments: tuple[Any, ...], what: str = "") -> None:
         """Calls the function and compares its results with those of the reference."""
         before = cloned(arguments)
-        problem = values.problem(self.case, self.results(arguments), before)
+        problem = comparison.problem(self.case, self.results(arguments), before)
         assert not problem, f"{self}{what}: {problem}"
 
 
@@ -184,9 +184,9 @@ class OpContract(Contract):
             arguments = tried.arguments()
             before = cloned(arguments)
             tried.results(arguments)
-            changed = {*values.changed_positions(tried.function), *tried.case.changed}
-            if not values.schema_arguments(tried.function):
-                changed |= values.output_positions(tried.case, tried.function)
+            changed = {*comparison.changed_positions(tried.function), *tried.case.changed}
+            if not comparison.schema_arguments(tried.function):
+                changed |= comparison.output_positions(tried.case, tried.function)
             for position, (argument, old) in enumerate(zip(arguments, before, strict=True)):
                 if position not in changed:
                     is_same = all(map(same, tensors_of(argument), tensors_of(old)))
@@ -236,7 +236,7 @@ class OpContract(Contract):
             for arguments, what in tried.with_infinities():
                 tried.compare(arguments, what)
                 is_some_finite = is_some_finite or any(
-                    bool(value.isfinite().any()) for value in values.expected(tried.case, arguments)
+                    bool(value.isfinite().any()) for value in comparison.expected(tried.case, arguments)
                 )
             assert is_some_finite, (
                 f"{tried}, with infinities: the reference has no finite result, so nothing shows what the op makes of"
@@ -257,7 +257,7 @@ class OpContract(Contract):
     def test_zeros_have_the_references_sign(self) -> None:
         for tried in self._promising(Promise.ZEROS):
             arguments = tried.with_inputs(with_zeros)
-            exact = values.expected(tried.case, arguments)
+            exact = comparison.expected(tried.case, arguments)
             for number, (result, value) in enumerate(zip(tried.results(arguments), exact, strict=True)):
                 problem = same_signs_of_zeros(result, value)
                 assert not problem, f"{tried}: result {number}: {problem}; it promises the signs of zeros"
@@ -266,7 +266,7 @@ class OpContract(Contract):
         for tried in self._promising(Promise.PAYLOADS):
             arguments = tried.with_inputs(with_payloads)
             # As integers: torch's own copies change the bits of a NaN in bfloat16.
-            wanted = values.expected(tried.case, mapped(arguments, as_integers), None)
+            wanted = comparison.expected(tried.case, mapped(arguments, as_integers), None)
             for number, (result, value) in enumerate(zip(tried.results(arguments), wanted, strict=True)):
                 assert same_bytes(as_integers(result), value), (
                     f"{tried}: result {number} has a NaN with other bits than in the reference; it promises the bits"
@@ -311,7 +311,7 @@ class OpContract(Contract):
 
     def test_errors_are_not_far_above_eagers(self) -> None:
         for tried in self._promising(Promise.ACCURACY, every=True):
-            error = values.error(tried.case, tried.function, tried.arguments())
+            error = comparison.error(tried.case, tried.function, tried.arguments())
             most = max(FEWEST_UNITS, tried.case.accuracy * error.eager)
             assert error.ours <= most, (
                 f"{tried}: the error is {error.ours:.3g} units of the op's conditioning, and eager's {error.eager:.3g}:"
@@ -348,7 +348,7 @@ class OpContract(Contract):
             torch.autograd.backward(expected, [own.to(tensor) for own, tensor in zip(upstream, expected, strict=True)])
             for number, (tensor, double) in enumerate(zip(tensors_of(arguments), tensors_of(exact), strict=True)):
                 if tensor.grad is not None and double.grad is not None:
-                    bounds = values.bounds(case, tensor.dtype, double.grad)
+                    bounds = comparison.bounds(case, tensor.dtype, double.grad)
                     problem = difference(tensor.grad, double.grad, *bounds)
                     assert not problem, f"{tried}: the gradient of tensor {number}: {problem}"
                 assert (tensor.grad is None) == (double.grad is None), (
@@ -459,7 +459,7 @@ class OpContract(Contract):
 
     def _row_dimensions(self, tried: Tried) -> list[int]:
         """Returns the dimension of the rows of each result."""
-        changed, arguments = values.changed_positions(tried.function), tried.arguments()
+        changed, arguments = comparison.changed_positions(tried.function), tried.arguments()
         of_changed = [
             tried.case.batch.get(position) or 0 for position in changed for _tensor in tensors_of(arguments[position])
         ]

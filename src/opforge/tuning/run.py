@@ -18,7 +18,7 @@ from opforge.errors import TuningError
 from opforge.foundation import formats
 from opforge.foundation.files import make_folder
 from opforge.ops.cases.case import OURS, Call, Case, MissingError, Prepared
-from opforge.testing import values
+from opforge.testing import comparison
 from opforge.testing.tensors import cloned, poisoned_memory
 
 from . import search
@@ -196,10 +196,10 @@ def wrong(inputs: Prepared) -> str:
     if case.reference is None:
         return ""
     function = case.bound(inputs.loaded)
-    arguments = values.with_poisoned_outputs(case, function, tuple(cloned(inputs.arguments)))
+    arguments = comparison.with_poisoned_outputs(case, function, tuple(cloned(inputs.arguments)))
     with poisoned_memory():
-        results = values.results(function, arguments, case.keywords)
-    return values.problem(case, results, inputs.arguments)
+        results = comparison.results(function, arguments, case.keywords)
+    return comparison.problem(case, results, inputs.arguments)
 
 
 def _row(step: Step, choice: Choice, refused: Sequence[search.Other]) -> dict[str, Any]:

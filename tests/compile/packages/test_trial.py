@@ -99,6 +99,13 @@ def test_a_process_that_ends_while_it_imports_says_how(folder, tmp_path):
     assert "torch-universal: import: failed: exit 7" in outcome(folder, tmp_path / "out")
 
 
+def test_tests_of_a_package_that_cannot_be_imported_are_not_run(folder, tmp_path):
+    with_tests(folder, "def test_it():\n    pass\n")
+    project = reading.read(str(folder))
+    tests = variant_checks._tests(project, {}, str(tmp_path), is_imported=False, note=print)
+    assert tests == "not run: the package cannot be imported"
+
+
 WITHOUT_PYTEST = """#!/bin/sh
 case "$*" in '-m pytest '*) set -- -S "$@";; esac
 exec {python} "$@"

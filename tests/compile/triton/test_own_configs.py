@@ -17,7 +17,7 @@ from opforge.ops import attention as core
 from opforge.ops import host_op
 from opforge.ops.cases import OURS, Place, cases_of
 from opforge.ops.triton import attention, registry
-from opforge.testing import OpContract, values
+from opforge.testing import OpContract, comparison
 from opforge.tuning import subjects
 
 pytestmark = INTERPRETED
@@ -90,8 +90,8 @@ def test_a_config_has_the_result_of_the_default(load, name, monkeypatch):
         registry.reset()
         op = load(name)
         for case in [case for case in cases if math.prod(small(case)) <= MOST][number::6]:
-            arguments = values.make_arguments(case, case.bound(op), small(case), "float32", "cpu")
-            problem = values.problem(case, values.results(case.bound(op), arguments, case.keywords), arguments)
+            arguments = comparison.make_arguments(case, case.bound(op), small(case), "float32", "cpu")
+            problem = comparison.problem(case, comparison.results(case.bound(op), arguments, case.keywords), arguments)
             assert not problem, (case.name, number, problem)
 
 

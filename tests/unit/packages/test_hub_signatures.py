@@ -17,7 +17,7 @@ from opforge.packages.form import digests
 from opforge.packages.installed.layout import Root
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
-from opforge.packages.project import hub_install, hub_signatures
+from opforge.packages.project import hub_signatures, install_hub_locked
 from opforge.packages.sources import reading
 from opforge.remote.signatures import trust
 from opforge.remote.signatures.trust import Workflow
@@ -135,7 +135,7 @@ def test_what_is_installed_from_a_lock_file_of_the_hub_is_checked_too(variant, t
     locked = {"dependency": {"repo-id": "acme/plain", "version": 1}, "lock": {"commit": "a" * 40}}
     write(tmp_path / "project", "kernels.lock", json.dumps([locked]))
     with pytest.raises(KernelLockError, match=r"it is not signed: it has no metadata\.json\.sigstore"):
-        hub_install.install(Root(str(tmp_path / "installed"), "folder"), str(tmp_path / "project"), False)
+        install_hub_locked.install(Root(str(tmp_path / "installed"), "folder"), str(tmp_path / "project"), False)
 
 
 def test_a_package_that_no_rule_covers_needs_no_signature(variant):

@@ -17,7 +17,7 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.load import requirements
-from opforge.packages.project import hub_install, hub_locks
+from opforge.packages.project import hub_locks, install_hub_locked
 from opforge.packages.project.install_locked import install_locked
 
 COMMIT = "ab" * 20
@@ -113,14 +113,14 @@ def test_a_damaged_lock_file_is_refused(registry, lock):
 
 def test_the_projects_own_kernels_come_first(registry):
     write(registry.scratch, "kernels.lock", "[]")
-    assert hub_install.is_used(str(registry.scratch))
+    assert install_hub_locked.is_used(str(registry.scratch))
     write(registry.scratch, "pyproject.toml", '[tool.kernels.dependencies]\n"acme/plain" = 1\n')
-    assert hub_install.is_used(str(registry.scratch))
+    assert install_hub_locked.is_used(str(registry.scratch))
     write(registry.scratch, "opforge.lock", "")
-    assert not hub_install.is_used(str(registry.scratch))
+    assert not install_hub_locked.is_used(str(registry.scratch))
     os.unlink(registry.scratch / "opforge.lock")
     write(registry.scratch, "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = 1\n')
-    assert not hub_install.is_used(str(registry.scratch))
+    assert not install_hub_locked.is_used(str(registry.scratch))
 
 
 def test_two_versions_of_a_repository_are_two_kernels():
@@ -169,7 +169,7 @@ def test_a_variant_of_tvm_ffi_is_judged_by_the_version_that_is_installed(registr
         monkeypatch.setattr(environment, "_tvm_ffi", lambda version=version: version)
         path = str(registry.scratch / "kernels.lock")
         (kernel,) = hub_locks.parse(json.dumps(NEW).encode(), path)
-        assert [os.path.basename(part) for part in hub_install._variants(kernel, path, False)] == expected
+        assert [os.path.basename(part) for part in install_hub_locked._variants(kernel, path, False)] == expected
 
 
 def test_the_hubs_name_of_tvm_ffi_is_that_of_its_distribution():
