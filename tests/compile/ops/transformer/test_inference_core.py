@@ -67,6 +67,27 @@ def test_the_errors_of_norms_are_what_their_cases_promise_on_each_level(each_op)
             assert error.ours <= max(FEWEST_UNITS, case.accuracy * error.eager), (case.name, shape, error)
 
 
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("largest", [1e15, 1e19, 1e30, 1e38])
+def test_norms_of_rows_whose_squares_are_larger_than_a_float(each_op, dtype, largest):
+    """Of rows of such values, and of a row with one of them; torch's norms are 0 or NaN there."""
+    for columns in (1, 15, 33, 1025):
+        rows = draw(3, columns).clamp(-1.5, 1.5)
+        rows[0] *= largest
+        rows[1, columns // 2] = rows[2, 0] = largest
+        rows, residual = rows.to(dtype), draw(3, columns, seed=1).to(dtype)
+        gamma, beta = (draw(columns, seed=seed).to(dtype) for seed in (2, 3))
+        norms = [(torch.empty_like(rows), torch.empty_like(rows)) for _ in range(3)]
+        each_op.layer_norm(norms[0][0], rows, gamma, beta, EPS)
+        each_op.rms_norm(norms[0][1], rows, gamma, EPS)
+        each_op.pre_layer_norm(*norms[1], rows, residual, gamma, beta, EPS)
+        each_op.rms_pre_norm(*norms[2][::-1], rows, residual, gamma, EPS)
+        exact = torchs_norms(*(tensor.double() for tensor in (rows, residual, gamma, beta)))
+        for out, norm in zip((norms[0][0], norms[1][1], norms[0][1], norms[2][1]), (exact[0], *exact[2:]), strict=True):
+            error = (out.double() - norm).abs().max() / norm.abs().max()
+            assert error < (1e-5 if dtype == torch.float32 else 1e-2), (columns, error)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_norms_with_deepspeeds_arguments(each_op, dtype, shape):
