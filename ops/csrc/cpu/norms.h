@@ -60,7 +60,7 @@ public:
     [[gnu::flatten]] void normalize(int64_t begin, int64_t end) {
         Moments moments = read(begin);
         for (int64_t row = begin; row < end; ++row) {
-            find_scale(moments);
+            find_scale(moments, row);
             const int64_t shift = first_line(row);
             const auto write = writer(row, shift);
             write_edges(row, shift);
@@ -131,15 +131,43 @@ private:
     }
 
     // Computes the mean and the scale of the row that was read, in doubles.
-    void find_scale(Moments moments) {
+    void find_scale(Moments moments, int64_t row) {
         const auto count = static_cast<double>(columns_);
+        double mean = 0.0;
         if (kCentred) {
-            mean_ = static_cast<float>(sum_of(counts_ * moments.mean) / count);
-            const Pair difference = moments.mean - Pair(mean_);
+            mean = sum_of(counts_ * moments.mean) / count;
+            const Pair difference = moments.mean - Pair(static_cast<float>(mean));
             moments.squares = fma(counts_ * difference, difference, moments.squares);
         }
-        const double scale = 1.0 / std::sqrt(sum_of(moments.squares) / count + norm_.eps);
+        double squares = sum_of(moments.squares);
+        if (!std::isfinite(mean + squares)) read_again(row, mean, squares);
+        mean_ = static_cast<float>(mean);
+        const double scale = 1.0 / std::sqrt(squares / count + norm_.eps);
         scale_ = with_default_nan(static_cast<float>(scale));  // eps may be any NaN
+    }
+
+    // The sums of the row that was read, if they are larger than the largest float, as of values above 1e19; or if
+    // there is a NaN.
+    [[gnu::cold, gnu::noinline]] void read_again(int64_t row, double& mean, double& squares) const {
+        const auto sum_of_each = [&, value = values(row)](const auto& term) {
+            double sum = 0.0;
+            for (int64_t k = 0; k < columns_; k += Pair::kWidth) {
+                const int64_t left = std::min<int64_t>(Pair::kWidth, columns_ - k);
+                const Pair x = value(k, left), is_value = ones<T>(left);
+                float lanes[2 * Pair::kWidth];
+                float* lane = lanes;
+                for (const Vec& part : {x.first, x.second, is_value.first, is_value.second}) {
+                    store(lane, part);
+                    lane += Vec::kWidth;
+                }
+                for (int64_t i = 0; i < Pair::kWidth; ++i) {
+                    if (lanes[Pair::kWidth + i] != 0.0f) sum += term(static_cast<double>(lanes[i]));
+                }
+            }
+            return sum;
+        };
+        mean = kCentred ? sum_of_each([](double x) { return x; }) / static_cast<double>(columns_) : 0.0;
+        squares = sum_of_each([&](double x) { return (x - mean) * (x - mean); });
     }
 
     // The values of a row before the first whole line, if lines are streamed.

@@ -51,6 +51,13 @@ def assert_no_worse(out, exact, torchs, what=""):
     assert error <= max(2 * others, half_a_unit), f"{what}: {error} is more than twice {others}"
 
 
+def torchs_norms(values, residual, gamma, beta):
+    """Returns torch's layer norm, the sum, the sum's layer norm, the RMS norm, and the sum's RMS norm."""
+    size, total = values.shape[-1:], values + residual
+    layer = [functional.layer_norm(x, size, gamma, beta, EPS) for x in (values, total)]
+    return (layer[0], total, layer[1], *(functional.rms_norm(x, size, gamma, EPS) for x in (values, total)))
+
+
 def test_the_cases_hold_on_each_level(each_op):
     """The contract tries them on this CPU's own level alone."""
     for case in [case for case in cases_of(InferenceCoreBuilder) if case.reference]:
@@ -62,6 +69,27 @@ def test_the_cases_hold_on_each_level(each_op):
             if "norm" in case.name and dtype == "float32":
                 error = comparison.error(case, function, second)
                 assert error.ours <= max(FEWEST_UNITS, case.accuracy * error.eager), (case.name, shape, error)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("largest", [1e15, 1e19, 1e30, 1e38])
+def test_norms_of_rows_whose_squares_are_larger_than_a_float(each_op, dtype, largest):
+    """Of rows of such values, and of a row with one of them; torch's norms are 0 or NaN there."""
+    for columns in (1, 15, 33, 1025):
+        rows = draw(3, columns).clamp(-1.5, 1.5)
+        rows[0] *= largest
+        rows[1, columns // 2] = rows[2, 0] = largest
+        rows, residual = rows.to(dtype), draw(3, columns, seed=1).to(dtype)
+        gamma, beta = (draw(columns, seed=seed).to(dtype) for seed in (2, 3))
+        norms = [(torch.empty_like(rows), torch.empty_like(rows)) for _ in range(3)]
+        each_op.layer_norm(norms[0][0], rows, gamma, beta, EPS)
+        each_op.rms_norm(norms[0][1], rows, gamma, EPS)
+        each_op.pre_layer_norm(*norms[1], rows, residual, gamma, beta, EPS)
+        each_op.rms_pre_norm(*norms[2][::-1], rows, residual, gamma, EPS)
+        exact = torchs_norms(*(tensor.double() for tensor in (rows, residual, gamma, beta)))
+        for out, norm in zip((norms[0][0], norms[1][1], norms[0][1], norms[2][1]), (exact[0], *exact[2:]), strict=True):
+            error = (out.double() - norm).abs().max() / norm.abs().max()
+            assert error < (1e-5 if dtype == torch.float32 else 1e-2), (columns, error)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
