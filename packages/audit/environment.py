@@ -41,7 +41,8 @@ class Extension(NamedTuple):
     path: str
     """Below the folder that the distribution is installed in."""
     torch: str
-    """The oldest torch that it loads under; empty if it is bound to the release that it was built for."""
+    """The oldest torch that it loads under; "any" if it is linked with torch and calls none of its functions; empty if
+    it is bound to the release that it was built for."""
     unstable: tuple[str, ...]
     """The functions of torch outside of the stable ABI that bind it, readable names."""
     python: str
@@ -143,7 +144,7 @@ def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None
         return blank._replace(unreadable=str(error)) if _claims_torch(one) else None
     oldest, bound = _python(os.path.basename(path), symbols)
     return blank._replace(
-        torch="" if unstable else shims.torch_floor(calls)["floor"] or FIRST_STABLE,
+        torch="" if unstable else _torch(calls),
         unstable=tuple(sorted(unstable)),
         python=oldest,
         bound_to_python=bound,
@@ -151,6 +152,11 @@ def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None
         archs=tuple(measured["archs"]),
         missing=tuple(missing),
     )
+
+
+def _torch(calls: Sequence[str]) -> str:
+    """Returns the oldest torch of a library on the stable ABI that calls these functions."""
+    return (shims.torch_floor(calls)["floor"] or FIRST_STABLE) if calls else "any"
 
 
 def _claims_torch(one: metadata.Distribution) -> bool:

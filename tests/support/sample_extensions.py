@@ -12,6 +12,7 @@ BOUND = "void _ZN3c1010TensorImplC1Ev(void); void f(void) { _ZN3c1010TensorImplC
 LIMITED = STABLE + " void *PyLong_FromLong(long); void *PyInit_m(void) { return PyLong_FromLong(1); }"
 UNLIMITED = STABLE + " void *_PyObject_New(void); void _PyUnicode_Private(void); void h(void) { _PyUnicode_Private(); }"
 ABSENT = "void aoti_torch_of_another_release(void); void f(void) { aoti_torch_of_another_release(); }"
+LINKED_ALONE = "void f(void) {}"
 WITHOUT_TORCH = "void *PyLong_FromLong(long); void *PyInit_m(void) { return PyLong_FromLong(1); }"
 LIBTORCH = str(Path(torch.__file__).parent / "lib")
 
@@ -26,7 +27,7 @@ def install(site: Path, name: str, libraries: Mapping[str, str], requires: str =
     for file, source in libraries.items():
         flags = ["-shared", "-fPIC", "-w", "-xc", "-"]
         linked = ["-L", LIBTORCH, "-Wl,--no-as-needed", "-l:libtorch_cpu.so", "-Wl,--unresolved-symbols=ignore-all"]
-        command = ["cc", *flags, "-o", str(site / name / file), *(linked if source == ABSENT else [])]
+        command = ["cc", *flags, "-o", str(site / name / file), *(linked if source in (ABSENT, LINKED_ALONE) else [])]
         subprocess.run(command, input=source.encode(), check=True)
 
 

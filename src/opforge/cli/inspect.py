@@ -103,8 +103,8 @@ def _inspect_environment(where: str, as_json: bool) -> None:
             (
                 f"{one.distribution} {one.version}",
                 os.path.basename(one.path),
-                f"{one.torch}+" if one.torch else "one",
-                one.bound_to_python or (one.python if one.python == "any" else f"{one.python}+"),
+                _from(one.torch) if one.torch else "one",
+                one.bound_to_python or _from(one.python),
                 f"{one.glibc}+" if one.glibc else "any",
                 " ".join(one.archs) or "-",
             )
@@ -118,6 +118,10 @@ def _inspect_environment(where: str, as_json: bool) -> None:
             click.echo(FACADE_HINT)
     if any(one.problems for one in found):
         click.get_current_context().exit(FAILED)
+
+
+def _from(oldest: str) -> str:
+    return oldest if oldest == "any" else f"{oldest}+"
 
 
 def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.sample_extensions import ABSENT, LIBTORCH, SAMPLES, STABLE, install
+from support.sample_extensions import ABSENT, LIBTORCH, LINKED_ALONE, SAMPLES, STABLE, install
 
 from opforge.cli import inspect
 from opforge.errors import InspectionError
@@ -30,6 +30,13 @@ def test_a_library_on_the_stable_abi_has_the_oldest_torch_whose_functions_it_cal
     found = by_library(site)
     assert (found["stable.so"].torch, found["newer.so"].torch) == ("2.9", "2.12")
     assert found["stable.so"].unstable == () == found["newer.so"].unstable
+
+
+def test_a_library_that_is_linked_with_torch_and_calls_nothing_of_it_loads_under_any(tmp_path: Path) -> None:
+    install(tmp_path, "linked", {"linked.so": LINKED_ALONE})
+    assert by_library(tmp_path)["linked.so"].torch == "any"
+    shown = CliRunner().invoke(inspect.command, ["--env", str(tmp_path)])
+    assert shown.output.splitlines()[1].split()[:5] == ["linked", "1.0", "linked.so", "any", "any"], shown.output
 
 
 def test_a_library_with_torchs_cxx_functions_is_bound_to_one_release(site: Path) -> None:
