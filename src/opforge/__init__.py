@@ -99,5 +99,35 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBPACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
+def _let_imports_end() -> None:
+    """Waits, before a fork, while another thread imports a part of opforge: the child would wait for it for ever.
+
+    In the child that thread is gone, and the locks of the modules that it was importing stay locked. The wait is 10 s
+    at most, since the other thread may wait for something that this thread holds. The lock of logging, which logging
+    takes before a fork, is released meanwhile: modules ask for their loggers.
+    """
+    threading = sys.modules.get("threading")
+    if threading is None or threading.active_count() == 1:
+        return
+    from time import monotonic
+
+    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})  # CPython's, by the names of modules
+    none_or_own = (None, threading.get_ident())
+
+    def is_importing() -> bool:
+        parts = [lock for name, lock in locks.copy().items() if name.startswith("opforge")]
+        return any(getattr(lock(), "owner", None) not in none_or_own for lock in parts)
+
+    lock = getattr(sys.modules.get("logging"), "_lock", None)
+    if lock is None or not lock._is_owned():
+        lock = threading.RLock()
+    end = monotonic() + 10
+    with lock:
+        while is_importing() and monotonic() < end:
+            threading.Condition(lock).wait(0.001)
+
+
+os.register_at_fork(before=_let_imports_end)
+
 if os.environ.get("OPFORGE_WARM"):  # for a whole job: what its processes compile is kept under a label
     importlib.import_module("opforge.jits.scope").begin_job()

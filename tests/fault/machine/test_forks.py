@@ -195,3 +195,33 @@ def test_an_op_may_load_another_while_it_is_loaded(folder, monkeypatch):
     monkeypatch.setattr(library, "opened_file", load_inner)
     assert outer().load().value() == 8
     assert loaded == [True, 5]
+
+
+FORK_WHILE_IMPORTING = """
+import importlib.abc, os, signal, sys, threading, time, warnings
+import opforge
+warnings.simplefilter("ignore")
+inside, after = threading.Event(), os.environ["AFTER"]
+
+class Seen(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == after:
+            inside.set()
+
+sys.meta_path.insert(0, Seen())
+thread = threading.Thread(target=lambda: opforge.OpBuilder and opforge.load)
+thread.start()
+inside.wait(30)
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    assert opforge.OpBuilder and opforge.load
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("after", ["opforge.builders", "opforge.fast_path.library", "opforge.builders.load_op"])
+def test_a_child_can_import_what_another_thread_was_importing(after):
+    assert child_processes.run_python(FORK_WHILE_IMPORTING, env={"AFTER": after}).split() == ["0"]
