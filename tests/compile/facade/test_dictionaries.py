@@ -108,18 +108,19 @@ print(use(torch.ones(2)).tolist(), torch.ops.facade_dictionaries.joined.default.
     assert ended.stdout == f"[3.0, 3.0] {schema}(Dict(str, Tensor) _0, Dict(str, int) _1, str[] _2)\n", ended.stderr
 
 
+DEFAULT = "f(Dict(str, Tensor) x, int n=1) -> Tensor", "its schema has defaults or arguments by name alone"
+OTHER = "f(Dict(str, int) x, int n) -> Tensor", "has the arguments (Dict(str, int), int), and the C++ function has"
+
+
 @pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ("f(Dict(str, Tensor) x, int n=1) -> Tensor", "its schema has defaults or arguments by name alone"),
-        ("f(Dict(str, int) x, int n) -> Tensor", "has the arguments (Dict(str, int), int), and the C++ function has"),
-    ],
-    ids=["a default", "another type"],
+    ("refused", "is_last"),
+    [(DEFAULT, False), (DEFAULT, True), (OTHER, False)],
+    ids=["a default", "a default after the function", "another type"],
 )
-@pytest.mark.parametrize("is_last", [False, True], ids=["before its function", "after its function"])
 def test_a_schema_that_such_an_op_cannot_have_is_an_import_error(
-    schema: str, text: str, is_last: bool, tmp_path: Path
+    refused: tuple[str, str], is_last: bool, tmp_path: Path
 ) -> None:
+    schema, text = refused
     name = f"facade_refused{len(schema)}{is_last}"
     blocks = [
         f'TORCH_LIBRARY({name}, m) {{ m.def("{schema}"); }}\n',
