@@ -78,6 +78,20 @@ def test_an_error_of_such_an_op_is_torchs(ops: Any, call: Callable[[Any], object
     assert type(raised.value) is error and text in str(raised.value)
 
 
+def test_no_bytecode_runs_within_the_dynamic_loader(library: Path, tmp_path: Path) -> None:
+    # another thread could get the GIL there, and wait with it for the loader's lock
+    (tmp_path / "use.py").write_text("""import _ctypes, os, sys, torch
+ran = []
+sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_name) if event == "call" else None)
+_ctypes.dlopen(sys.argv[1], os.RTLD_NOW)
+sys.setprofile(None)
+print(ran, torch.ops.facade_dictionaries.total({2: torch.ones(1)}).tolist())
+""")
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "use.py"), str(library)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.stdout == "[] [2.0]\n", ended.stderr
+
+
 def test_torchscript_calls_such_an_op(library: Path, tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text("""import sys, torch
 from typing import Dict
@@ -94,23 +108,27 @@ print(use(torch.ones(2)).tolist(), torch.ops.facade_dictionaries.joined.default.
     assert ended.stdout == f"[3.0, 3.0] {schema}(Dict(str, Tensor) _0, Dict(str, int) _1, str[] _2)\n", ended.stderr
 
 
+DEFAULT = "f(Dict(str, Tensor) x, int n=1) -> Tensor", "its schema has defaults or arguments by name alone"
+OTHER = "f(Dict(str, int) x, int n) -> Tensor", "has the arguments (Dict(str, int), int), and the C++ function has"
+
+
 @pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ("f(Dict(str, Tensor) x, int n=1) -> Tensor", "its schema has defaults or arguments by name alone"),
-        ("f(Dict(str, int) x, int n) -> Tensor", "has the arguments (Dict(str, int), int), and the C++ function has"),
-    ],
-    ids=["a default", "another type"],
+    ("refused", "is_last"),
+    [(DEFAULT, False), (DEFAULT, True), (OTHER, False)],
+    ids=["a default", "a default after the function", "another type"],
 )
-@pytest.mark.parametrize("name", ["facade_refused"])
 def test_a_schema_that_such_an_op_cannot_have_is_an_import_error(
-    schema: str, text: str, name: str, tmp_path: Path
+    refused: tuple[str, str], is_last: bool, tmp_path: Path
 ) -> None:
-    name += str(len(schema))
+    schema, text = refused
+    name = f"facade_refused{len(schema)}{is_last}"
+    blocks = [
+        f'TORCH_LIBRARY({name}, m) {{ m.def("{schema}"); }}\n',
+        f'TORCH_LIBRARY_IMPL({name}, CPU, m) {{ m.impl("f", &f); }}\n',
+    ]
     (tmp_path / "op.cpp").write_text(f"""#include <torch/extension.h>
 at::Tensor f(c10::Dict<std::string, at::Tensor> x, int64_t n) {{ return x.at("a") + n; }}
-TORCH_LIBRARY({name}, m) {{ m.def("{schema}", &f); }}
-PYBIND11_MODULE({name}, m) {{}}
+{"".join(reversed(blocks) if is_last else blocks)}PYBIND11_MODULE({name}, m) {{}}
 """)
     compile_library("facade", name, [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
     with pytest.raises(ImportError) as raised:

@@ -49,17 +49,17 @@ def test_an_edit_makes_a_header_that_the_next_edits_and_other_ops_use(tmp_path, 
 
     monkeypatch.setattr(object_reuse, "take_header", recording_take)
     monkeypatch.setattr(object_reuse, "keep", recording_keep)
-    name = sample_ops.unique_name("facade")
-    assert _load(name, tmp_path, "2") == 2 and (taken, made) == ([False], [False])
-    assert _load(name, tmp_path, "3") == 3 and (taken, made) == ([False, False], [False, True])
+    name = sample_ops.unique_name("facade")  # its folder holds the source alone, not the store and the caches
+    assert _load(name, tmp_path / "one", "2") == 2 and (taken, made) == ([False], [False])
+    assert _load(name, tmp_path / "one", "3") == 3 and (taken, made) == ([False, False], [False, True])
     (header,) = _kept(store)
-    assert _load(name, tmp_path, "4") == 4 and (taken[2:], made[2:]) == ([True], [False])
+    assert _load(name, tmp_path / "one", "4") == 4 and (taken[2:], made[2:]) == ([True], [False])
     with pytest.raises(CompileError, match='poisoned "TORCH_VERSION_MAJOR"'):
-        _load(name, tmp_path, "5", f"{SOURCE}\n#if TORCH_VERSION_MAJOR > 1\n#endif\n")
+        _load(name, tmp_path / "one", "5", f"{SOURCE}\n#if TORCH_VERSION_MAJOR > 1\n#endif\n")
     other = sample_ops.unique_name("facade")
     assert _load(other, tmp_path / "other", "6") == 6 and (taken[4:], made[3:]) == ([True], [False])
     os.chmod(header, 0o600)
     with header.open("r+b") as file:  # of a damaged one nothing is used
         file.write(b"damaged")
-    assert _load(name, tmp_path, "7") == 7 and (taken[5:], made[4:]) == ([False], [True])
+    assert _load(name, tmp_path / "one", "7") == 7 and (taken[5:], made[4:]) == ([False], [True])
     assert len(_kept(store)) == 1

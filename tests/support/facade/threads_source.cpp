@@ -32,10 +32,16 @@ torch::Tensor halved(torch::Tensor x) {
     return out;
 }
 
-// A race: the tool must see it.
+// A race: the tool must see it. Four threads wait for each other by what orders nothing: the GIL would order one that
+// comes after another's end.
 int64_t counted() {
     static int64_t n = 0;
+    static std::atomic<int> arrived{0};
     py::gil_scoped_release no_gil;
+    arrived.fetch_add(1, std::memory_order_relaxed);
+    while (arrived.load(std::memory_order_relaxed) < 4) {
+        std::this_thread::yield();
+    }
     for (int i = 0; i < 1000; ++i) {
         n = n + 1;
     }

@@ -145,7 +145,7 @@ inline const Class* nearest_class(PyObject* o) {
 OPFORGE_IF_USED
 inline PyObject* call_class(PyObject*, PyObject* arguments, PyObject* keywords) {
     try {
-        static PyObject* call = nullptr;
+        static std::atomic<PyObject*> call{nullptr};
         if (!call) {
             call = attribute(attribute(imported("builtins").get(), "type").get(), "__call__").release();
         }
@@ -370,7 +370,8 @@ private:
     py_detail::Ref finished(detail::Function* f) {
         f->doc = detail::doc_of(*f);
         f->definition.doc = f->doc.c_str();
-        return detail::function_object(f, py_detail::attribute(ptr(), "__module__"), false);
+        return detail::function_object(f, detail::function_record(f, py_detail::Ref::borrow(py_detail::none())),
+                                       py_detail::attribute(ptr(), "__module__"));
     }
     static const char* doc_among() { return nullptr; }
     template <class... E>

@@ -191,10 +191,13 @@ struct Autograd {
 };
 OPFORGE_IF_USED
 inline const Autograd& autograd() {
-    static Autograd* loaded = nullptr;  // not a static's initializer, as in torch()
+    static std::atomic<Autograd*> loaded{nullptr};  // not a static's initializer, as in torch()
     if (__builtin_expect(!loaded, 0)) {
         auto made = std::make_unique<Autograd>();
-        loaded = loaded ? loaded : made.release();
+        Autograd* none = nullptr;
+        if (loaded.compare_exchange_strong(none, made.get())) {
+            made.release();
+        }
     }
     return *loaded;
 }
@@ -557,7 +560,7 @@ struct Function {
                 return X::backward(context, std::move(grads));
             };
             python::Gil gil;
-            static const python::PythonFunction* function = nullptr;
+            static std::atomic<const python::PythonFunction*> function{nullptr};
             if (!function) {
                 function = new python::PythonFunction(python::make_function(name()));
             }

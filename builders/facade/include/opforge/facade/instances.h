@@ -107,7 +107,7 @@ inline Ref living_object(const void* address, const Class* type) {
 }
 constexpr const char* instance_name = "opforge.instance";
 inline const Name& slot() {
-    static const Name* made = nullptr;
+    static std::atomic<const Name*> made{nullptr};
     if (!made) {
         made = new Name("_opforge_instance");
     }
@@ -194,11 +194,11 @@ inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<voi
     return pointer;
 }
 inline Ref new_object(const Class* c) {
-    static PyObject* make = nullptr;
+    static std::atomic<PyObject*> make{nullptr};
     if (!make) {
         make = attribute(attribute(imported("builtins").get(), "object").get(), "__new__").release();
     }
-    return checked(opforge_PyObject_CallFunctionObjArgs(make, c->type, static_cast<PyObject*>(nullptr)));
+    return checked(opforge_PyObject_CallFunctionObjArgs(make.load(), c->type, static_cast<PyObject*>(nullptr)));
 }
 
 // ---- what is a class of the source's own

@@ -220,6 +220,7 @@ Kernel registered(F f) {
 // A schema against the C++ function behind it: 64 bits would be read as another type without a word.
 struct Declared {
     std::string schema;
+    bool has_python_kernel = false;
     std::vector<std::vector<std::string>> functions;  // the types of each function's arguments
 };
 OPFORGE_IF_USED
@@ -295,6 +296,14 @@ inline void compare(const std::string& name, const Declared& declared) {
                                                 "), and the C++ function has (", joined(found),
                                                 "): they must be the same"));
         }
+    }
+    const std::string given = declared.schema.substr(0, declared.schema.find("->"));
+    if (declared.has_python_kernel && given.find_first_of("=*") != std::string::npos) {
+        c10::facade::fail(
+            c10::facade::text("the op ", name,
+                              " has a dictionary or a tuple, and its schema has defaults or arguments by name alone: "
+                              "torch leaves those out when it calls such an op. Write every argument without a "
+                              "default"));
     }
 }
 OPFORGE_IF_USED
@@ -372,10 +381,13 @@ public:
         using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
         const std::string full = qualified(name);
         auto& declared = opforge_facade_detail::declared(full);
+        constexpr bool needs_python =
+            opforge_facade_detail::OpNeedsPython<opforge_facade_detail::signature_t<F>>::value;
         declared.functions.push_back(Box::arguments());
+        declared.has_python_kernel |= needs_python;
         opforge_facade_detail::compare(full, declared);
-        if constexpr (opforge_facade_detail::OpNeedsPython<opforge_facade_detail::signature_t<F>>::value) {
-            impl_by_python(name, declared.schema, std::move(f));
+        if constexpr (needs_python) {
+            impl_by_python(name, std::move(f));
         } else {
             c10::facade::check(torch_library_impl(library_, name.c_str(),
                                                   opforge_facade_detail::registered(std::move(f)), TORCH_ABI_VERSION),
@@ -420,17 +432,9 @@ private:
     // of Python's. It is called with values of Python's, and lets go of the GIL while the C++ function runs, as
     // torch.ops does.
     template <class F>
-    void impl_by_python(const std::string& name, const std::string& schema, F f) {
+    void impl_by_python(const std::string& name, F f) {
         namespace py = ::opforge_facade_python;
         namespace module = ::pybind11::detail;
-        const std::string given = schema.substr(0, schema.find("->"));
-        if (given.find('=') != std::string::npos || given.find('*') != std::string::npos) {
-            c10::facade::fail(
-                c10::facade::text("the op ", qualified(name),
-                                  " has a dictionary or a tuple, and its "
-                                  "schema has defaults or arguments by name alone: torch leaves those "
-                                  "out when it calls such an op. Write every argument without a default"));
-        }
         auto without_python = [&] {
             c10::facade::fail(c10::facade::text("the op ", qualified(name),
                                                 " has a dictionary or a tuple, which needs "
@@ -449,7 +453,10 @@ private:
         function->name = name;
         function->add(module::overload_of(function->name.c_str(), module::Kind::Function, std::move(f),
                                           ::pybind11::call_guard<::pybind11::gil_scoped_release>()));
-        py::Ref object = module::function_object(function, python_string("torch.ops." + ns_), false);
+        // bound to a plain number: a library may be in the dynamic loader here, where no bytecode may run
+        // (def_unknown), and nobody pickles a kernel
+        py::Ref object = module::function_object(function, py::checked(opforge_PyLong_FromVoidPtr(function)),
+                                                 python_string("torch.ops." + ns_));
         py::called(py::attribute(opened.get(), "impl").get(), python_string(name), python_string(key), object);
         of_python_.push_back(opened.release());
     }

@@ -633,14 +633,13 @@ OPFORGE_COLD inline Ref function_record(Function* f, const Ref& module) {
     return record;
 }
 // Makes the Python object of a function whose first overload is there. It lives as long as the process, as
-// the library does.
-OPFORGE_COLD inline Ref function_object(Function* f, const Ref& module_name, bool is_in_module) {
+// the library does. `address` is what it is bound to: the address of the C++ one, as a number.
+OPFORGE_COLD inline Ref function_object(Function* f, const Ref& address, const Ref& module_name) {
     constexpr int fast_and_keywords = 0x82;  // METH_FASTCALL | METH_KEYWORDS
     f->definition.name = f->name.c_str();
     f->definition.call = call_function;
     f->definition.flags = fast_and_keywords;
-    Ref self = function_record(f, is_in_module ? module_name : Ref::borrow(py_detail::none()));
-    return checked(opforge_PyCMethod_New(&f->definition, self.get(), module_name.get(), nullptr));
+    return checked(opforge_PyCMethod_New(&f->definition, address.get(), module_name.get(), nullptr));
 }
 enum class Kind { Function, Method, Static };
 // What of an overload is the same code for every signature: before what is stated beside the function, and after it.
@@ -704,8 +703,9 @@ OPFORGE_COLD inline void add(PyObject* scope, const char* name, Overload* overlo
     if (!first) {
         return;
     }
-    Ref made = function_object(f, attribute(scope, kind == Kind::Function ? "__name__" : "__module__"),
-                               kind == Kind::Function);
+    const bool is_in_module = kind == Kind::Function;
+    Ref module = attribute(scope, is_in_module ? "__name__" : "__module__");
+    Ref made = function_object(f, function_record(f, is_in_module ? module : Ref::borrow(py_detail::none())), module);
     if (kind == Kind::Method) {
         made = method_of(made);
     } else if (kind == Kind::Static) {

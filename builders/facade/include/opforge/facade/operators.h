@@ -21,6 +21,7 @@ struct ops {
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wreturn-type"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "generated/functions.inc"
 #pragma GCC diagnostic pop
 

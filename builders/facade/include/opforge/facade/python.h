@@ -206,6 +206,9 @@ private:
         State(const State&) = delete;
         State& operator=(const State&) = delete;
         ~State() {
+            if (!opforge_Py_IsInitialized()) {  // what a thread has kept ends with it, which can be after Python
+                return;
+            }
             int gil = opforge_PyGILState_Ensure();
             opforge_Py_DecRef(type);
             opforge_Py_DecRef(value);
@@ -354,8 +357,9 @@ struct Torch {
     PyObject* device;
 };
 inline const Torch& torch() {
-    // not a static's initializer: its lock would be held while the GIL is given up in the import
-    static Torch* loaded = nullptr;
+    // not a static's initializer: its lock would be held while the GIL is given up in the import. Atomic, for a Python
+    // without one.
+    static std::atomic<Torch*> loaded{nullptr};
     if (__builtin_expect(!loaded, 0)) {
         Ref module = imported("torch");
         auto* t = new Torch();

@@ -530,6 +530,7 @@ public:
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wreturn-type"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "generated/methods.inc"
 #pragma GCC diagnostic pop
 
