@@ -112,7 +112,8 @@ def build(name: str, way: str, folder: Path) -> Built:
     variables = {key: text for key, text in os.environ.items() if not key.startswith("OPFORGE_")} | VARIABLES[way]
     # A setup.py that finds nvcc asks for CUDA's folder.
     variables |= {"FORCE_ONLY_CPU": "1", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    variables["OPFORGE_CACHE_DIR"] = str(store)
+    # ccache, which torch's builder uses where it is installed, would leave work out of the comparison.
+    variables |= {"OPFORGE_CACHE_DIR": str(store), "CCACHE_DISABLE": "1"}
     with tempfile.TemporaryDirectory() as work, (out / "output.txt").open("wb") as output:
         root = tree(name, folder, Path(work))
         pip = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(out), "."]
