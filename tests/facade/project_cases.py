@@ -1,4 +1,4 @@
-"""Calls of six public projects' libraries: `python project_cases.py PROJECT FOLDER OUT` records their outcomes.
+"""Calls of public projects' libraries: `python project_cases.py PROJECT FOLDER OUT` records their outcomes.
 
 It needs nothing but torch, so that it runs in an environment with another torch as well.
 """
@@ -177,7 +177,61 @@ def fast_transformers(folder: Path) -> Cases:
     yield "a wrong dtype", of_call(lambda: causal.causal_dot_product(q.double(), k, v, product))
 
 
+def quantizers(folder: Path) -> Cases:
+    built = module(folder, "quant_cpu")
+    x = torch.cat(
+        [torch.randn(3, 40) * 3, torch.tensor([0.0, -0.0, 1e-8, 1e8, torch.inf]).expand(3, 5)], 1
+    ).contiguous()
+    yield "names", of_call(lambda: sorted(name for name in dir(built) if not name.startswith("__")))
+    for bits, fraction, symmetric in itertools.product((4, 8), (2, 5), (True, False)):
+        arguments = (x, bits, fraction, symmetric)
+        yield f"nearest mask {arguments[1:]}", of_call(lambda: built.fixed_point_quantize_nearest_mask(*arguments))
+        for rounding in ("nearest", "stochastic"):
+            function = getattr(built, f"fixed_point_quantize_{rounding}")
+            torch.manual_seed(3)
+            yield f"fixed {rounding} {arguments[1:]}", of_call(lambda: function(x, bits, fraction, True, symmetric))
+        torch.manual_seed(3)
+        yield (
+            f"stochastic mask {arguments[1:]}",
+            of_call(lambda: built.fixed_point_quantize_stochastic_mask(*arguments)),
+        )
+    for bits, dim in itertools.product((3, 8), (-1, 0, 1)):
+        yield f"block {bits} {dim}", of_call(lambda: built.block_quantize_nearest(x[:, :40].contiguous(), bits, dim))
+    for mantissa, exponent in itertools.product((2, 7), (2, 5)):
+        yield f"float {mantissa} {exponent}", of_call(lambda: built.float_quantize_nearest(x, mantissa, exponent))
+    for name in ("posit_quantize_nearest", "posit_sigmoid", "posit_tanh", "posit_tanh_enhanced"):
+        if hasattr(built, name):
+            for size, scale in itertools.product((6, 8, 16), (1.0, 2.0)):
+                yield f"{name} {size} {scale}", of_call(lambda: getattr(built, name)(x, size, 1, scale))
+    for name in ("new_format_quantize", "act_format_quantize"):
+        if hasattr(built, name):
+            yield name, of_call(lambda: getattr(built, name)(x, 1.5))
+    if hasattr(built, "configurable_table_quantize"):
+        table = torch.tensor([0.0, 0.25, 0.5, 1.0, 2.0])
+        yield "table", of_call(lambda: built.configurable_table_quantize(x, table, 1.0))
+    for arguments in ((x.double(), 8, 4, True), (x[:, ::2], 8, 4, True), (None, 8, 4, True), (x, 8.0, 4, True), (x,)):
+        yield f"refused {arguments[1:]}", of_call(lambda: built.fixed_point_quantize_nearest_mask(*arguments))
+    yield "documentation", of_call(lambda: built.fixed_point_quantize_nearest.__doc__)
+
+
+def quadrangles(folder: Path) -> Cases:
+    torch.ops.load_library(str(folder / "lanms.so"))
+    merge = torch.ops.lanms.merge_quadrangle_n9
+    yield "schema", of_call(lambda: str(merge.default._schema))
+    square = torch.tensor([0, 0, 100, 0, 100, 100, 0, 100]).double()
+    for count, threshold in itertools.product((1, 4, 12), (0.1, 0.3, 0.8)):
+        boxes = square + (torch.rand(count, 1) * 80).round().double()
+        given = torch.cat([boxes, torch.rand(count, 1).double() + 0.1], 1)
+        # Its result is a copy of memory that its own vector holds until then.
+        yield f"merge {count} {threshold}", of_call(lambda: merge(given, threshold))
+    yield "a wrong shape", of_call(lambda: merge(square, 0.3))
+    yield "a wrong dtype", of_call(lambda: merge(torch.ones(2, 9), 0.3))
+
+
 PROJECTS = {
+    "qtorch": quantizers,
+    "qtorch_plus": quantizers,
+    "lanms-pytorch": quadrangles,
     "torch-scatter": scatter,
     "torch-spline-conv": spline_conv,
     "torchsort": sort,

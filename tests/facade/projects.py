@@ -1,4 +1,4 @@
-"""Six public projects, from their sdists: each is built unmodified on the facade and on torch's own headers.
+"""Public projects, from their sdists: each is built unmodified on the facade and on torch's own headers.
 
 `python tests/facade projects` compares what both compute, bit for bit, and what compiling took. With `--other PYTHON`
 the facade's libraries run in that interpreter's torch as well, and what they compute is compared between the two.
@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from facade import further
 from facade.compiling import Cost, compile_library
 
 
@@ -25,6 +26,10 @@ class Project:
     extensions: dict[str, tuple[str, ...]]
     options: tuple[str, ...] = ()
     include: str = "."
+
+
+def _quantizers(package: str) -> tuple[str, ...]:
+    return tuple(f"{package}/quant/quant_cpu/{name}.cpp" for name in ("quant_cpu", "bit_helper", "sim_helper"))
 
 
 FAST_MATH = ("-fopenmp", "-ffast-math")
@@ -78,6 +83,15 @@ PROJECTS = {
         },
         FAST_MATH,
     ),
+    # These three are not built by a setup.py of torch's: two compile when they are imported, one is built by CMake.
+    "qtorch": Project("0.3.0", further.DIGESTS["qtorch-0.3.0"], {"quant_cpu": _quantizers("qtorch")}),
+    "qtorch_plus": Project("0.2.0", further.DIGESTS["qtorch_plus-0.2.0"], {"quant_cpu": _quantizers("qtorch_plus")}),
+    "lanms-pytorch": Project(
+        "1.0.3",
+        further.DIGESTS["lanms-pytorch-1.0.3"],
+        {"lanms": ("adaptor.cpp", "include/clipper/clipper.cpp")},
+        include="include",
+    ),
 }
 
 
@@ -87,6 +101,7 @@ def sdist(name: str, folder: Path) -> Path:
     found = [
         *folder.glob(f"{name}-{project.version}.tar.gz"),
         *folder.glob(f"{name.replace('-', '_')}-{project.version}.tar.gz"),
+        *(folder.parent / "further").glob(f"{name}-{project.version}.tar.gz"),
     ]
     if not found:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
@@ -15,24 +14,21 @@ FACADE = "torch-facade"
 def finalize(distribution: Any) -> None:
     """Makes a project's BuildExtension use opforge if OPFORGE_CPP_EXTENSION asks for it, in any process that builds.
 
-    A project whose command builds extensions in its own way keeps that command, and a warning is logged.
+    A project's own subclass of it stays, with its methods: what they pass to `super()` comes to opforge.
     """
     torch_extension = sys.modules.get("torch.utils.cpp_extension")
     chosen = settings.cpp_extension() if torch_extension is not None else ""
     if torch_extension is None or not chosen:
         return
     command: Any = distribution.cmdclass.get("build_ext")
-    is_torchs = isinstance(command, type) and issubclass(command, torch_extension.BuildExtension)
-    if not is_torchs:
+    torchs: Any = torch_extension.BuildExtension
+    if not (isinstance(command, type) and issubclass(command, torchs)):
         return
-    from .cpp_extension.setup_command import command_on_opforge
-
-    wrapped = command_on_opforge(command)
-    if wrapped is not command and command.build_extension is not torch_extension.BuildExtension.build_extension:
-        logging.getLogger("opforge").warning("%s builds its extensions in its own way", command.__qualname__)
-        return
-    distribution.cmdclass["build_ext"] = wrapped
     if chosen == FACADE:
         from .cpp_extension.facade_commands import commands_on_facade
 
-        distribution.cmdclass |= commands_on_facade(distribution)
+        distribution.cmdclass |= commands_on_facade(distribution, torchs)
+        return
+    from .cpp_extension.setup_command import command_on_opforge
+
+    distribution.cmdclass["build_ext"] = command_on_opforge(command, torchs)

@@ -214,7 +214,7 @@ def test_a_cuda_extension_is_left_to_a_torch_without_cuda_with_the_reason(toolki
             built_by_torch.append(ext.name)
 
     ext = project(toolkit)
-    command_for(command_on_opforge(TorchCommand), ext).run()
+    command_for(command_on_opforge(TorchCommand, TorchCommand), ext).run()
     assert built_by_torch == [ext.name]
     (message,) = [record.getMessage() for record in caplog.records if record.name == "opforge"]
     assert message.startswith(f"{ext.name} is left to torch's BuildExtension: The compiler ")

@@ -172,39 +172,73 @@ def test_pip_builds_on_opforge_if_the_variable_is_set(built, project, tmp_path):
         assert {"twicely/_limited.abi3.so", "twicely/__init__.py"} <= set(archive.namelist())
 
 
-def test_the_hook_wraps_a_command_only_if_requested_and_unless_it_builds_extensions_itself(monkeypatch, caplog):
+def _distribution_with(command, extensions=()):
     from setuptools import Distribution
+
+    distribution = Distribution({"name": "mine", "ext_modules": list(extensions)})
+    distribution.cmdclass["build_ext"] = command  # after the hooks of other packages
+    return distribution
+
+
+def test_the_hook_puts_a_command_on_opforge_only_if_requested(monkeypatch):
     from torch.utils.cpp_extension import BuildExtension
 
     from opforge.compat.setuptools_hook import finalize
 
-    class Own(BuildExtension):
-        def build_extension(self, ext):
-            raise AssertionError("not called here")
-
     class Inherited(BuildExtension):
         pass
 
-    def distribution_with(command):
-        distribution = Distribution()
-        distribution.cmdclass["build_ext"] = command  # after the hooks of other packages
-        return distribution
-
-    unchanged = distribution_with(BuildExtension)
+    unchanged = _distribution_with(BuildExtension)
     finalize(unchanged)
     assert unchanged.cmdclass["build_ext"] is BuildExtension
-    commands = {}
     monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "1")
-    for command in (Own, Inherited, BuildExtension.with_options(use_ninja=False)):
-        distribution = distribution_with(command)
+    for command in (BuildExtension, Inherited, BuildExtension.with_options(use_ninja=False)):
+        distribution = _distribution_with(command)
         finalize(distribution)
-        commands[command] = distribution.cmdclass["build_ext"]
+        final = distribution.cmdclass["build_ext"]
         finalize(distribution)
-        assert distribution.cmdclass["build_ext"] is commands[command]
-    assert [command is final for command, final in commands.items()] == [True, False, False]
-    assert all(issubclass(final, command) for command, final in commands.items())
-    messages = {record.getMessage() for record in caplog.records}
-    assert len(messages) == 1 and messages.pop().endswith("Own builds its extensions in its own way")
+        assert distribution.cmdclass["build_ext"] is final
+        assert issubclass(final, command) and final.on_opforge
+
+
+@pytest.mark.parametrize("variable", ["1", "torch-facade"])
+def test_a_projects_own_build_extension_is_called_first_and_what_it_passes_on_comes_to_opforge(monkeypatch, variable):
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+    from opforge.compat.setuptools_hook import finalize
+
+    caught = []
+
+    class Optional(BuildExtension):
+        def build_extension(self, ext):
+            try:
+                super().build_extension(ext)
+            except Exception as error:
+                caught.append(str(error))
+
+    monkeypatch.setenv("OPFORGE_CPP_EXTENSION", variable)
+    distribution = _distribution_with(Optional, [CppExtension("mine._C", ["missing.cpp"])])
+    finalize(distribution)
+    distribution.run_command("build_ext")
+    assert len(caught) == 1 and "missing.cpp" in caught[0]
+
+
+@pytest.mark.parametrize("variable", ["1", "torch-facade"])
+def test_an_extension_that_a_project_builds_in_its_own_way_is_named(monkeypatch, caplog, variable):
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+    from opforge.compat.setuptools_hook import finalize
+
+    class WithCMake(BuildExtension):
+        def build_extension(self, ext):
+            pass
+
+    monkeypatch.setenv("OPFORGE_CPP_EXTENSION", variable)
+    distribution = _distribution_with(WithCMake, [CppExtension("mine._C", ["a.cpp"])])
+    finalize(distribution)
+    distribution.run_command("build_ext")
+    messages = [record.getMessage() for record in caplog.records if record.name == "opforge"]
+    assert messages == ["mine._C is not built by opforge: WithCMake builds it in its own way"]
 
 
 def test_a_changed_header_is_a_miss_and_a_compile_error_has_no_traceback(built, project):

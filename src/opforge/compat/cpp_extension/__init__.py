@@ -41,7 +41,7 @@ def install(abi: str = TORCH) -> None:
         for name in FUNCTIONS
     ]
     if abi == TORCH:
-        replacements.append(Replacement("BuildExtension", command, command_on_opforge(command)))
+        replacements.append(Replacement("BuildExtension", command, command_on_opforge(command, command)))
     _rebound.extend(rebind(replacements, keeps=lambda module: module.startswith("opforge.")))
 
 

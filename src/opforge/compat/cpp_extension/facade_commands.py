@@ -17,7 +17,7 @@ from opforge.errors import BuildError, LockTimeoutError, OpforgeError
 from opforge.fast_path.library import OLDEST_TORCH
 
 from .extension_builder import facade_builder_for, facade_problem
-from .setup_command import copy_library
+from .setup_command import below, copy_library, seen, warn_of_own_ways
 
 log = logging.getLogger("opforge")
 REQUIRED_PYTHON = f">={OLDEST_PYTHON}"
@@ -25,19 +25,28 @@ REQUIRED = f"torch>={OLDEST_TORCH}"
 """The requirement in a wheel's metadata: a facade library runs with this torch and all newer ones."""
 
 
-def commands_on_facade(distribution: Any) -> dict[str, Any]:
-    """Returns the commands of a project whose extensions are built on the facade."""
+def commands_on_facade(distribution: Any, torchs: Any) -> dict[str, Any]:
+    """Returns the commands of a project whose extensions are built on the facade.
+
+    Args:
+        distribution: The project, whose `build_ext` is `torchs` or a subclass of it.
+        torchs: torch's BuildExtension.
+    """
+    command = distribution.get_command_class("build_ext")
+    if getattr(command, "on_facade", False):  # setuptools may call the hook again
+        return {}
     return {
-        name: wrap(distribution.get_command_class(name))
-        for name, wrap in (("build_ext", _build_ext), ("bdist_wheel", _bdist_wheel), ("egg_info", _egg_info))
+        "build_ext": below(command, torchs, _build_ext(torchs)),
+        "bdist_wheel": _bdist_wheel(distribution.get_command_class("bdist_wheel")),
+        "egg_info": _egg_info(distribution.get_command_class("egg_info")),
     }
 
 
-def _build_ext(base: Any) -> Any:
-    """Returns a subclass of a project's `build_ext` that compiles what links with torch on the facade."""
+def _build_ext(torchs: Any) -> Any:
+    """Returns a subclass of torch's BuildExtension that compiles what links with torch on the facade."""
 
-    class BuildExtension(base):  # type: ignore[misc]  # a class that is known at run time alone
-        __doc__ = base.__doc__
+    class BuildExtension(torchs):  # type: ignore[misc]  # a class that is known at run time alone
+        __doc__ = torchs.__doc__
         on_opforge = on_facade = True
         records: ClassVar[dict[str, Any]] = {}
         """The name of each extension that was built on the facade, and the record of its library."""
@@ -46,9 +55,10 @@ def _build_ext(base: Any) -> Any:
             """Builds one extension, and copies it to the place that the command expects. Raises CompileError."""
             from setuptools import errors
 
+            seen(self).add(ext.name)
             if not _of_torch(ext):
                 log.warning("%s does not link with torch: it is built by setuptools, for this Python alone", ext.name)
-                super(base, self).build_extension(ext)
+                super().build_extension(ext)
                 return
             if problem := facade_problem(ext):
                 raise errors.CompileError(f"{ext.name} cannot be built on the facade: {problem}")
@@ -61,6 +71,11 @@ def _build_ext(base: Any) -> Any:
             path = self.get_ext_fullpath(ext.name)
             log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
             copy_library(entry.library, path)
+
+        def run(self) -> None:
+            """Builds all extensions, and names those that the project built in its own way."""
+            super().run()
+            warn_of_own_ways(self)
 
         def get_ext_filename(self, fullname: str) -> str:
             """Returns a file name that every Python looks for, unless the project asks for a plain one."""

@@ -16,36 +16,74 @@ from .jit import FALLBACK_ERRORS, log_fallback
 log = logging.getLogger("opforge")
 
 
-def command_on_opforge(command: Any) -> Any:
-    """Returns a subclass of torch's BuildExtension that uses opforge, and torch for what opforge cannot build."""
+def command_on_opforge(command: Any, torchs: Any) -> Any:
+    """Returns a project's `build_ext` on opforge, with torch's for what opforge cannot build.
+
+    Args:
+        command: `torchs`, or a project's subclass of it.
+        torchs: torch's BuildExtension.
+    """
     if getattr(command, "on_opforge", False):
         return command
 
-    def build_extension(self: Any, ext: Any) -> None:
-        """Finds or builds the extension, and copies it to the place that the command expects."""
-        try:
-            problem = extension_problem(ext)
-            with only_if_kept():
-                entry = None if problem else builder_for(ext, self).build()
-        except FALLBACK_ERRORS as error:
-            log_fallback(ext.name, "torch's BuildExtension", error)
-            command.build_extension(self, ext)
-            return
-        except (BuildError, LockTimeoutError) as error:
-            from setuptools.errors import CompileError
+    class BuildExtension(torchs):  # type: ignore[misc]  # a class that is known at run time alone
+        __doc__ = torchs.__doc__
+        on_opforge = True
 
-            # setuptools prints this error without a traceback, and ignores it for an extension that is `optional`.
-            raise CompileError(str(error)) from error
-        if entry is None:
-            log.warning("%s is left to torch's BuildExtension: %s", ext.name, problem)
-            command.build_extension(self, ext)
-            return
-        path = self.get_ext_fullpath(ext.name)
-        log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
-        copy_library(entry.library, path)
+        def build_extension(self, ext: Any) -> None:
+            """Finds or builds the extension, and copies it to the place that the command expects."""
+            seen(self).add(ext.name)
+            try:
+                problem = extension_problem(ext)
+                with only_if_kept():
+                    entry = None if problem else builder_for(ext, self).build()
+            except FALLBACK_ERRORS as error:
+                log_fallback(ext.name, "torch's BuildExtension", error)
+                super().build_extension(ext)
+                return
+            except (BuildError, LockTimeoutError) as error:
+                from setuptools.errors import CompileError
 
-    members = {"build_extension": build_extension, "on_opforge": True, "__doc__": command.__doc__}
-    return type("BuildExtension", (command,), members)
+                # setuptools prints this error without a traceback, and ignores it for an extension that is `optional`.
+                raise CompileError(str(error)) from error
+            if entry is None:
+                log.warning("%s is left to torch's BuildExtension: %s", ext.name, problem)
+                super().build_extension(ext)
+                return
+            path = self.get_ext_fullpath(ext.name)
+            log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
+            copy_library(entry.library, path)
+
+        def run(self) -> None:
+            """Builds all extensions, and names those that the project built in its own way."""
+            super().run()
+            warn_of_own_ways(self)
+
+    return below(command, torchs, BuildExtension)
+
+
+def below(command: Any, torchs: Any, ours: Any) -> Any:
+    """Returns a project's command whose `super()` is opforge's subclass of torch's command.
+
+    The project's own methods are called first: many change an extension, or catch an error, and leave the rest to
+    torch's. opforge builds only what comes to it in this way.
+    """
+    if command is torchs:
+        return ours
+    return type(command.__name__, (command, ours), {"__doc__": command.__doc__})
+
+
+def warn_of_own_ways(command: Any) -> None:
+    """Logs a warning for each extension that links with torch and that the project's own command kept from opforge."""
+    for ext in command.extensions or ():
+        if "torch" in ext.libraries and ext.name not in seen(command):
+            log.warning("%s is not built by opforge: %s builds it in its own way", ext.name, type(command).__name__)
+
+
+def seen(command: Any) -> set[str]:
+    """Returns the names of the extensions that came to opforge."""
+    names: set[str] = command.__dict__.setdefault("seen_by_opforge", set())
+    return names
 
 
 def copy_library(library: str, path: str) -> None:
