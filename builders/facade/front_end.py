@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from opforge.foundation import exit_status
+
 from .flags import STANDARD, compile_flags, link_torch_headers
 from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, PYTHON_TYPES, Kind, Obstacle, Sources, covered
 
@@ -125,15 +127,14 @@ def standard_of(root: Path) -> str:
 def _output(command: Sequence[str]) -> tuple[str, set[str]] | None:
     """Returns what a compiler says, empty if it does not fail, and the headers it opens; None if it does not end."""
     try:
-        ended = subprocess.run(
+        ended = exit_status.run(
             command,
+            TIMEOUT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env=os.environ | {"LC_ALL": "C"},
-            timeout=TIMEOUT,
-            check=False,
         )
     except subprocess.TimeoutExpired:
         return None

@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 from typing import NamedTuple
 
+from opforge.foundation import exit_status
+
 from .reader import FileFormatError
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
@@ -57,7 +59,7 @@ def needed_level(path: str, objdump: str) -> Need:
     command = [objdump, "--disassemble", "--no-show-raw-insn", "--wide", path]
     with tempfile.TemporaryFile() as printed:
         try:
-            done = subprocess.run(command, stdout=printed, stderr=subprocess.PIPE, timeout=SECONDS, check=False)
+            done = exit_status.run(command, SECONDS, stdout=printed, stderr=subprocess.PIPE)
         except subprocess.TimeoutExpired as error:
             raise FileFormatError(f"{path}: objdump did not end within {SECONDS:.0f} s") from error
         if done.returncode:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from opforge.builders.declaration.machine import python_include
+from opforge.foundation import exit_status
 
 OLDEST, OLDEST_ON_FACADE = (3, 9), (3, 10)
 PREFIXES = ("Py", "_Py")
@@ -45,7 +46,8 @@ def limited_api(major: int, minor: int) -> frozenset[str]:
     define = f"-DPy_LIMITED_API=0x{major:02x}{minor:02x}0000"
     command = [os.environ.get("CC") or "cc", "-E", "-P", "-xc", define, f"-I{folder}", "-"]
     try:
-        done = subprocess.run(command, input=b"#include <Python.h>\n", capture_output=True, timeout=TIMEOUT, check=True)
+        done = exit_status.run(command, TIMEOUT, input=b"#include <Python.h>\n", capture_output=True)
+        done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return frozenset()
     return frozenset(re.findall(r"\b_?Py\w+", done.stdout.decode(errors="replace")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
+from opforge.foundation import exit_status
 from opforge.packages.form.metadata import Provenance
 
 TIMEOUT = 60.0
@@ -37,7 +38,7 @@ def _git(folder: str, *arguments: str) -> str | None:
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     command = ["git", "-C", folder, *arguments]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT)
+        done = exit_status.run(command, TIMEOUT, env=environment, capture_output=True)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None

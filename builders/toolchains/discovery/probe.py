@@ -15,7 +15,7 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
 from opforge.errors import ToolchainError
-from opforge.foundation import formats, memory, memory_writer
+from opforge.foundation import exit_status, formats, memory, memory_writer
 from opforge.foundation.environment import PASSED_ENV
 from opforge.foundation.files import renew
 from opforge.foundation.memory import ABSENT, FlatStamps
@@ -202,14 +202,14 @@ def try_run(
     command = [*argv, *options]
     try:
         with _temporary_files(options) as folder:
-            process = subprocess.run(
+            process = exit_status.run(
                 command,
+                PROBE_TIMEOUT,
                 env={**os.environ, "LC_ALL": "C", **folder, **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
-                timeout=PROBE_TIMEOUT,
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError):

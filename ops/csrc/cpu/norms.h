@@ -136,6 +136,9 @@ private:
         double mean = 0.0;
         if (kCentred) {
             mean = sum_of(counts_ * moments.mean) / count;
+            // Products of large means were rounded: those of the differences are small. A row of equal values has none.
+            const auto rounded = static_cast<float>(mean);
+            mean = rounded + sum_of(counts_ * (moments.mean - Pair(rounded))) / count;
             const Pair difference = moments.mean - Pair(static_cast<float>(mean));
             moments.squares = fma(counts_ * difference, difference, moments.squares);
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -99,16 +100,40 @@ def _entries(names: Sequence[str]) -> list[StoredEntry]:
 
 
 def _print_entries(entries: Sequence[StoredEntry]) -> None:
-    now = time.time()
+    now, kernels = time.time(), _kernels(entries)
     rows = [
         (
-            *(entry.op or f"({entry.problem})", entry.target, entry.abi, size_text(entry.size)),
-            *(age_text(now - entry.built), age_text(now - entry.used), entry.key[:12], entry.path),
+            *(entry.op or f"({entry.problem})", entry.target, entry.abi),
+            *([kernels.get(entry.key, "")] if kernels else []),
+            *(size_text(entry.size), age_text(now - entry.built), age_text(now - entry.used)),
+            *(entry.key[:12], entry.path),
         )
         for entry in entries
     ]
-    columns = ("OP", "TARGET", "ABI", "SIZE", "AGE", "USED", "KEY", "PATH")
-    show_table(columns, rows, numbers=("SIZE", "AGE", "USED"), optional="PATH")
+    columns = ("OP", "TARGET", "ABI", *(["KERNELS"] if kernels else []), "SIZE", "AGE", "USED", "KEY", "PATH")
+    show_table(columns, rows, numbers=("KERNELS", "SIZE", "AGE", "USED"), optional="PATH")
+
+
+def _kernels(entries: Sequence[StoredEntry]) -> dict[str, int]:
+    """Returns the number of Triton kernels of each entry, by its key, where lines would look alike without it.
+
+    A library with the configs of kernels is an entry beside the usual one.
+    """
+    from opforge.cache.current import own_store
+    from opforge.cache.maintenance.listing import build_of
+
+    alike = Counter(map(_of_line, entries))
+    counts = dict[str, int]()
+    for entry in entries:
+        if alike[_of_line(entry)] > 1 and not entry.target.startswith("cpu"):
+            components = (build_of(own_store().layout, entry.key) or {}).get("components")
+            if isinstance(components, dict) and components.get("kernels"):
+                counts[entry.key] = len(components["kernels"])
+    return counts
+
+
+def _of_line(entry: StoredEntry) -> tuple[str, str, str]:
+    return entry.op, entry.target, entry.abi
 
 
 def _installed(names: Sequence[str]) -> list[Installed]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from opforge.cache.current import current_store
 from opforge.cache.keys import bytes_digest, canonical
 
 
-def identity(host: Iterable[str], device: str) -> str:
+def identity(host: Iterable[Sequence[str]], device: str) -> str:
     """Returns the digest of the identities of some compilers.
 
     It is remembered as long as their programs are the same, so a further call starts no process.
 
     Args:
-        host: C and C++ compilers, as in a command.
+        host: The commands of C and C++ compilers.
         device: The path of nvcc or hipcc; empty if there is none.
 
     Raises:
@@ -28,7 +27,7 @@ def identity(host: Iterable[str], device: str) -> str:
     from opforge.builders.toolchains.nvcc import Nvcc
 
     store, found = current_store(), []
-    for first, *others in map(shlex.split, sorted(host)):
+    for first, *others in host:
         argv = [programs.which(first) or first, *others]
         found.append(probe.host_info(argv, store.layout, store.disk)["identity"])
     if device:

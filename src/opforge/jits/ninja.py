@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import time
 from abc import abstractmethod
@@ -28,6 +29,7 @@ from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.schema import SHA256, FormatError, items, record, row, text, whole
 from opforge.errors import OpforgeError
+from opforge.foundation import exit_status
 from opforge.foundation.environment import HEADER_VARIABLES, PASSED_ENV
 from opforge.foundation.files import write_file
 from opforge.foundation.memory import SECOND_NS
@@ -37,6 +39,8 @@ from .adapter import Adapter
 from .page import Files
 
 INPUTS, BUILD, STAMP = "inputs.json", "build.ninja", "opforge.stamp"
+PROGRAM_SECONDS = 60.0
+"""How long a program may take that is asked what was read."""
 VARIABLES = (*PASSED_ENV, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 """Those that change what compilers make."""
 LOCAL, LOCAL_HEADERS = "/usr/local/", "/usr/local/include"
@@ -57,11 +61,11 @@ SCHEMA = record(
 folders: which of the names there is. And what the compilers were."""
 TOOLS = re.compile(r"^(?:cxx|cc|nvcc|cuda_home|name|\w+_launcher) = .*$", re.MULTILINE)
 COMPILER = re.compile(r"^(?:cxx|cc) = (.+)$|-ccbin(?:=|\s+)(\S+)", re.MULTILINE)
-CUDA = re.compile(r"^(?P<name>cuda_home|nvcc) = (?P<path>\S+)$", re.MULTILINE)
+CUDA = re.compile(r"^(?P<name>cuda_home|nvcc) = (?P<path>.+)$", re.MULTILINE)
 INCLUDE = re.compile(r"(?P<option>-I|-isystem|-iquote|-idirafter)(?P<space> *)(?P<path>[^\s$]+)")
 SOURCE = re.compile(r"^build \S+: \w*compile\w* (?P<path>/\S+)$", re.MULTILINE)
 ONLY_TEXT = re.compile(r"(?<=\s)-D\S+|-rpath[=,]\S+")
-LIBRARY = re.compile(r"(?:-L *|(?<![\w$./}-]))(?P<path>/[\w.][^\s,;:\"']*)")
+LIBRARY = re.compile(r"(?:-[LB] *|(?<![\w$./}-]))(?P<path>/[\w.][^\s,;:\"']*)")
 UNCLEAR = re.compile(
     r"(?<=\s)@\S+|--options-file\S*|-optf\b|\S*\$ \S*|(?<=\s)-L *[\w.]\S*"
     r"|(?:-I|-isystem|-iquote|-idirafter) *\$(?!(?:cuda_home|include\d+|package\d+|folder)\b)\S*"
@@ -85,10 +89,10 @@ class _Ordered(NamedTuple):
     """The folders in which a header may be: those of the sources, and those of the include path, in their order."""
     sources: Mapping[str, str]
     """Each with its digest."""
-    compilers: Collection[str]
-    """Those of the host."""
+    compilers: Collection[Sequence[str]]
+    """The commands of those of the host."""
     nvcc: str
-    """The compiler of the device; empty if there is none."""
+    """The path of the device's; empty if there is none."""
     cuda: Collection[str]
     """The folders of CUDA's headers."""
     problem: str
@@ -155,11 +159,10 @@ class NinjaAdapter(Adapter):
                 rules = file.read().replace("$:", ":").replace(" $\n", " ").replace(" -MMD ", " -MD ")
             sources = {match["path"]: _digest(match["path"]) for match in SOURCE.finditer(rules)}
             nvcc, home, cuda, release = _cuda(rules)
+            started = _compilers(rules, bool(home))
             cubins = {name: _digest(os.path.join(folder, name)) for name in _ending(folder, ".cubin")}  # are embedded
         except (OSError, ValueError) as error:
             return _Ordered("", (), {}, (), "", (), str(error))
-        started = {one for found in COMPILER.findall(rules) for one in found if one}
-        started |= {os.environ.get("NVCC_CCBIN") or "g++"} if home else set()
         paths = [match["path"] for match in INCLUDE.finditer(rules)]
         paths += [path for name in HEADER_VARIABLES for path in os.environ.get(name, "").split(":") if path]
         folders = [*map(os.path.dirname, sources), *(os.path.normpath(os.path.join(folder, path)) for path in paths)]
@@ -255,7 +258,7 @@ def _is_compiled(inputs: Mapping[str, Any], ordered: _Ordered) -> bool:
     """Returns whether the compilers are the same; also where there are none: they could make no other."""
     try:
         return bool(compilers.identity(ordered.compilers, ordered.nvcc) == inputs["compilers"])
-    except OpforgeError:
+    except (OSError, OpforgeError):
         return True
 
 
@@ -278,6 +281,16 @@ def _problem(rules: str) -> str:
     return f"{others[0]} may change, and its content is not known" if others else ""
 
 
+def _compilers(rules: str, is_for_device: bool) -> list[Sequence[str]]:
+    """Returns the commands of the host's compilers that the rules name. Raises ValueError."""
+    named = {one for found in COMPILER.findall(rules) for one in found if one}
+    commands = [tuple(shlex.split(one)) for one in sorted(named)]
+    if is_for_device:
+        of_nvcc = os.environ.get("NVCC_CCBIN") or "g++"  # a path, with all its spaces, or a folder
+        commands.append((os.path.join(of_nvcc, "g++") if os.path.isdir(of_nvcc) else of_nvcc,))
+    return [*dict.fromkeys(filter(None, commands))]
+
+
 def _cuda(rules: str) -> tuple[str, str, Sequence[str], str]:
     """Returns nvcc, the folder of CUDA or ROCm, those of its headers, and its release; empty if it is not used.
 
@@ -286,7 +299,10 @@ def _cuda(rules: str) -> tuple[str, str, Sequence[str], str]:
     named = {match["name"]: match["path"] for match in CUDA.finditer(rules)}
     if "nvcc" not in named:
         return "", "", (), ""
-    nvcc = named["nvcc"].replace("$cuda_home", named.get("cuda_home", ""))
+    command = named["nvcc"].replace("$cuda_home", named.get("cuda_home", ""))
+    nvcc = shutil.which(command) or command  # it may be missing where all is found
+    if nvcc == command and len(command.split()) > 1:
+        raise ValueError(f"`{command}` does not show which compiler runs: expected the path of a program")
     home = named.get("cuda_home") or os.path.dirname(os.path.dirname(nvcc))
     targets = sorted(glob(f"{home}/targets/*/include"))
     for folder in (f"{home}/include", *targets):
@@ -303,7 +319,7 @@ def _cuda(rules: str) -> tuple[str, str, Sequence[str], str]:
 
 def _listed(folder: str) -> set[str]:
     """Returns the files that compilers have read. Raises ValueError, OSError."""
-    ran = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=False)
+    ran = exit_status.run(["ninja", "-t", "deps"], PROGRAM_SECONDS, cwd=folder, capture_output=True, text=True)
     if ran.returncode:
         raise ValueError(f"`ninja -t deps` ended with {ran.returncode}: {(ran.stderr or ran.stdout).strip()[-300:]}")
     found = set()
@@ -316,15 +332,15 @@ def _listed(folder: str) -> set[str]:
     return found
 
 
-def _own_folders(compilers: Iterable[str]) -> set[str]:
+def _own_folders(compilers: Iterable[Sequence[str]]) -> set[str]:
     """Returns the folders in which compilers look for headers by themselves; none for one that cannot be asked."""
     env = {name: value for name, value in os.environ.items() if name not in HEADER_VARIABLES}
     found = set()
     for compiler in compilers:
-        command = [*shlex.split(compiler), "-E", "-v", "-x", "c++", os.devnull]
+        command = [*compiler, "-E", "-v", "-x", "c++", os.devnull]
         try:
-            said = subprocess.run(
-                command, env={**env, "LC_ALL": "C"}, capture_output=True, text=True, check=False, timeout=60
+            said = exit_status.run(
+                command, PROGRAM_SECONDS, env={**env, "LC_ALL": "C"}, capture_output=True, text=True
             ).stderr
         except (OSError, subprocess.SubprocessError):
             continue

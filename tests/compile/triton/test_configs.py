@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from support import child_processes
 from support.gpu import triton_parts
 from support.text_files import write
@@ -16,6 +18,8 @@ from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuning_results as records
 from opforge.builders.triton_op_builder import tuned
 from opforge.builders.triton_op_builder.kernel import Kernel, check_kernels, kernel_texts, with_variants
+from opforge.cache.maintenance import gc
+from opforge.cli import group
 from opforge.errors import BuilderError
 
 CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]
@@ -111,6 +115,32 @@ def test_configs_that_are_no_part_of_the_usual_library_are_compiled_when_a_resul
     assert description_key(other.spec()) != description_key(builder.spec())
     entry = SimpleNamespace(record={"description": description_key(other.spec())})
     assert tuned.wanted(other, entry).description == description_key(builder.spec()), "one result for both"
+
+
+@pytest.mark.compile
+@triton_parts.needs_triton
+def test_commands_tell_the_library_of_configs_from_the_usual_one(op, own_store, monkeypatch):
+    module = MODULE.replace("    kernels = ", "    compiles_configs = False\n    kernels = ")
+    builder, _launches = op(module, "listed_scale_builder")
+    usual, other = builder.build(), tuned.with_configs(builder).build()
+
+    def run(*words):
+        done = CliRunner().invoke(group, [*words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    columns, *lines = (line.split("\t") for line in run("ls", "tuned_scale").splitlines())
+    shown = {line[columns.index("KEY")]: line[columns.index("KERNELS")] for line in lines}
+    assert shown == {usual.key[:12]: "1", other.key[:12]: "3"}
+    assert usual.library in run("cache", "explain", "listed_scale_builder:ScaleBuilder", "--target", "cuda:sm_90")
+    for entry in (usual, other):
+        assert entry.library in run("cache", "explain", entry.key)
+    run("rm", other.key)
+    assert "KERNELS" not in run("ls", "tuned_scale") and usual.key[:12] in run("ls")
+    other = tuned.with_configs(builder).build()
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
+    run("gc", "--max-size", "0")
+    assert not os.path.exists(usual.library) and not os.path.exists(other.library)
 
 
 @pytest.mark.compile

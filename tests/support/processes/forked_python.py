@@ -134,7 +134,10 @@ def main() -> None:
         request = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
         socket.send_fds(connection, [len(request).to_bytes(8, "little")], [0, 1, 2])
         connection.sendall(request)
-        status = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "little", signed=True)
+        answer = connection.recv(8, socket.MSG_WAITALL)
+    if len(answer) < 8:
+        sys.exit(f"{' '.join(words)}: the process that runs it was killed")  # and this is no status of the command's
+    status = int.from_bytes(answer, "little", signed=True)
     if status < 0:
         os.kill(os.getpid(), -status)
     os._exit(status)

@@ -196,6 +196,7 @@ def test_what_asks_whether_there_is_a_header_is_not_kept(project, caplog):
         ("-L{}/include", "{}/include may change, and its content is not known"),
         ("-L/opt/app/lib", "/opt/app/lib may change, and its content is not known"),
         ("-Wl,--version-script=/usr/src/app/x.map", "/usr/src/app/x.map may change, and its content is not known"),
+        ("-B/opt/app/bin", "/opt/app/bin may change, and its content is not known"),
         ("@flags", "@flags does not show which files are read"),
         ("-I{}/a$ b", "does not show which files are read"),
     ],
@@ -213,7 +214,7 @@ def test_files_whose_content_is_not_known(project, caplog, flags, problem):
 
 def test_the_systems_folders_do_not_include_what_is_below_local_and_opt(project, monkeypatch):
     monkeypatch.setenv("CPATH", str(project.folder))
-    own = ninja._own_folders(["gcc", "no-such-compiler"])
+    own = ninja._own_folders([["gcc"], ["no-such-compiler"]])
     assert "/usr/include" in own and str(project.folder) not in own
     assert not [path for path in own if path.startswith(("/usr/local/", "/opt/", "/usr/src"))]
 
@@ -221,7 +222,7 @@ def test_the_systems_folders_do_not_include_what_is_below_local_and_opt(project,
 def test_a_ninja_that_cannot_say_what_was_read_costs_a_warning(project, monkeypatch, caplog):
     real = subprocess.run
     monkeypatch.setattr(
-        ninja.subprocess, "run", lambda command, **named: real(["false"] if "deps" in command else command, **named)
+        subprocess, "run", lambda command, **named: real(["false"] if "deps" in command else command, **named)
     )
     with caplog.at_level(logging.WARNING, "opforge"):
         assert project.run() == BUILT
@@ -252,6 +253,34 @@ class TestKey:
             )
             keys.add(ordered.key)
         assert len(keys) == 3
+
+    def test_nvcc_by_its_name_is_the_one_on_path_and_its_host_compiler_may_be_a_folder(
+        self, project, tmp_path, monkeypatch
+    ):
+        for name in ("cuda/include/cuda.h", "cuda/bin/nvcc", "of the host/g++"):
+            project.write(tmp_path / name, "#define CUDA_VERSION 13000\n")
+        (tmp_path / "cuda/bin/nvcc").chmod(0o700)
+        monkeypatch.setenv("PATH", f"{tmp_path}/cuda/bin:{os.environ['PATH']}")
+        rules = f"cuda_home = {tmp_path}/cuda\nnvcc = nvcc\n"
+        for host in ("of the host", "of the host/g++"):
+            monkeypatch.setenv("NVCC_CCBIN", str(tmp_path / host))
+            ordered = self.ordered(project, rules)
+            assert ordered.nvcc == f"{tmp_path}/cuda/bin/nvcc" and ordered.compilers == [
+                (f"{tmp_path}/of the host/g++",)
+            ]
+
+    @pytest.mark.parametrize(
+        ("rules", "problem"),
+        [
+            (
+                "nvcc = ccache nvcc\n",
+                "`ccache nvcc` does not show which compiler runs: expected the path of one program",
+            ),
+            ("cxx = g++ -DX='\n", "No closing quotation"),
+        ],
+    )
+    def test_a_compiler_that_cannot_be_identified_is_a_problem_and_no_error(self, project, rules, problem):
+        assert self.ordered(project, rules).problem == problem
 
     def test_sources_whose_paths_begin_or_end_alike_all_count(self, project):
         names = ("x.c", "x.cc", "deep/x.c")

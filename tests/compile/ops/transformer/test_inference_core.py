@@ -92,6 +92,17 @@ def test_norms_of_rows_whose_squares_are_larger_than_a_float(each_op, dtype, lar
             assert error < (1e-5 if dtype == torch.float32 else 1e-2), (columns, error)
 
 
+@pytest.mark.parametrize("columns", [15, 100, 1000])
+def test_a_layer_norm_of_equal_values_is_beta_whatever_they_are(each_op, columns):
+    """A mean that is one rounding off would give the whole of gamma."""
+    values = [(1 + number / 64) * largest for largest in (1, 1e3, 1e5, 1e15, 1e19, 1e37) for number in range(64)]
+    rows = torch.tensor(values)[:, None].expand(-1, columns).contiguous()
+    gamma, beta = draw(columns), draw(columns, seed=1)
+    out = torch.empty_like(rows)
+    each_op.layer_norm(out, rows, gamma, beta, EPS)
+    assert torch.equal(out, beta.expand_as(rows))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_outputs_may_be_the_inputs_memory(op, dtype):
     values, residual, gamma = draw(3, 1025, dtype=dtype), draw(3, 1025, dtype=dtype, seed=1), draw(1025, dtype=dtype)

@@ -114,6 +114,16 @@ def test_errors_are_at_most_twice_torchs(mode, dtype):
         assert error <= (8 if mode[1] else 1) * allowed, f"result {number}: {error} beside {limit}"
 
 
+@pytest.mark.parametrize("value", [1e15, 1e30, torch.inf, torch.nan])
+def test_the_slope_of_gelu_far_from_zero_is_torchs(op, value):
+    """Where a square is infinite it is NaN, of what is in the row beside it nothing changes."""
+    rows = torch.tensor([[value, -value, 0.5] * 7])
+    gradient, leaf = torch.full_like(rows, 2.0), rows.clone().requires_grad_()
+    expected = torch.autograd.grad(functional.gelu(leaf, approximate="tanh"), leaf, gradient)[0]
+    op.bias_gelu_grad_(gradient, rows, torch.zeros(rows.shape[-1]))
+    torch.testing.assert_close(gradient, expected, equal_nan=True)
+
+
 def test_long_sequences_have_no_matrix_of_tokens_by_tokens():
     layer = filled(TransformerLayer(config()))
     rows, _ = inputs(1, 4097, torch.float32)
