@@ -42,9 +42,7 @@ static auto registry =
     torch::RegisterOperators()
         .op("facade_dictionaries::joined", &joined)
         .op("facade_dictionaries::named", &named)
-        .op("facade_dictionaries::total", [](c10::Dict<int64_t, at::Tensor> tensors) {
-        return total(tensors);
-    });
+        .op("facade_dictionaries::total", [](c10::Dict<int64_t, at::Tensor> tensors) { return total(tensors); });
 TORCH_LIBRARY_FRAGMENT(facade_dictionaries, m) {
     m.def("stated(Dict(str, Tensor) tensors, Tensor x) -> Dict(str, Tensor)");
 }
