@@ -209,8 +209,15 @@ def quantizers(folder: Path) -> Cases:
     if hasattr(built, "configurable_table_quantize"):
         table = torch.tensor([0.0, 0.25, 0.5, 1.0, 2.0])
         yield "table", of_call(lambda: built.configurable_table_quantize(x, table, 1.0))
-    for arguments in ((x.double(), 8, 4, True), (x[:, ::2], 8, 4, True), (None, 8, 4, True), (x, 8.0, 4, True), (x,)):
-        yield f"refused {arguments[1:]}", of_call(lambda: built.fixed_point_quantize_nearest_mask(*arguments))
+    wrong = {
+        "dtype": (x.double(), 8, 4, True),
+        "strides": (x[:, ::2], 8, 4, True),
+        "none": (None, 8, 4, True),
+        "float": (x, 8.0, 4, True),
+        "few": (x,),
+    }
+    for name, given in wrong.items():
+        yield f"wrong: {name}", of_call(lambda: built.fixed_point_quantize_nearest_mask(*given))
     yield "documentation", of_call(lambda: built.fixed_point_quantize_nearest.__doc__)
 
 
