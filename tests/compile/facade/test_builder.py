@@ -116,6 +116,27 @@ def test_an_edited_source_gets_namespaces_of_its_own(tmp_path):
     assert getattr(torch.ops, name).times(torch.ones(1)).item() == 2
 
 
+ENTRY = """\
+#include <Python.h>
+extern "C" {
+PyObject* PyInit_NAME(void) {
+    static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "NAME", "of C functions", -1, NULL};
+    return PyModule_Create(&module);
+}
+}
+"""
+
+
+def test_a_module_of_pythons_own_functions_is_found_by_its_entry_point(tmp_path):
+    """As the sources of PyTorch's tutorial on custom ops have it, so that an import registers the ops."""
+    name = sample_ops.unique_name("entry")
+    entry = write(tmp_path, "entry.cpp", ENTRY.replace("NAME", name))
+    blocks = write(tmp_path, "ops.cpp", BLOCKS.replace("NAME", name).replace("FACTOR", "3"))
+    op = opforge.load(name, [str(entry), str(blocks)], **FLAGS)
+    assert getattr(torch.ops, name).times(torch.ones(1)).item() == 3
+    assert python_module.load(name, op.path).__doc__ == "of C functions"
+
+
 def test_a_conflict_of_namespaces_is_an_error_that_registers_nothing(tmp_path):
     name = sample_ops.unique_name("facade")
     with torch.library._scoped_library(name, "DEF") as library:

@@ -8,10 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "module_entry.h"
 #include "tensor.h"
 
-struct _object;
-typedef struct _object PyObject;
 struct _typeobject;
 
 #define OPFORGE_PYTHON(result, name, ...) \

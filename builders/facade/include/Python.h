@@ -1,0 +1,5 @@
+// Python's own header, and the entry point of the extension.
+#pragma once
+#include_next <Python.h>
+
+#include "opforge/facade/module_entry.h"
