@@ -89,7 +89,8 @@ opforge.load("x", ["x.cpp"], extra_cflags=3)
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.14"])
-def test_a_type_checker_knows_every_keyword_and_its_type(tmp_path, python):
+def test_a_type_checker_knows_every_keyword_and_its_type(tmp_path, monkeypatch, python):
+    monkeypatch.setenv("MYPY_CONFIG_FILE_DIR", str(tmp_path))  # mypy sets it
     (tmp_path / "mypy.ini").write_text(MYPY_SETTINGS)
     (tmp_path / "calls.py").write_text(CALLS)
     options = [f"--config-file={tmp_path}/mypy.ini", f"--cache-dir={tmp_path}/cache", f"--python-version={python}"]

@@ -6,7 +6,7 @@ from support.ragged.batches import RaggedBatch
 
 from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder
 from opforge.ops.cases import cases_of
-from opforge.testing import values
+from opforge.testing import comparison
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -62,12 +62,12 @@ def test_tokens_go_to_experts_and_come_back(op, dtype, tokens, experts, top):
 def test_special_values_of_experts_reach_their_tokens_alone(op, dtype, value):
     """As in float64. A score of -inf is not promised: `top_k_gating` gives none."""
     case = next(case for case in cases_of(RaggedOpsBuilder) if case.name == "tokens from two experts")
-    arguments = values.make_arguments(case, op.moe_gather, (7, 1025), str(dtype).removeprefix("torch."), "cpu")
+    arguments = comparison.make_arguments(case, op.moe_gather, (7, 1025), str(dtype).removeprefix("torch."), "cpu")
     for place in (1, 2) if value > 0 or value != value else (1,):  # the rows of experts, and their scores
         changed = [x.clone() if isinstance(x, torch.Tensor) else x for x in arguments]
         changed[place].view(-1)[3] = value
-        results = values.results(op.moe_gather, tuple(changed), case.keywords)
-        assert not values.problem(case, results, tuple(changed)), place
+        results = comparison.results(op.moe_gather, tuple(changed), case.keywords)
+        assert not comparison.problem(case, results, tuple(changed)), place
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
