@@ -242,10 +242,10 @@ def test_a_value_that_holds_the_rank_is_of_a_rank():
     assert not dynamo._may_read_rank([plain], [mesh])
 
     def get_rank():
-        """Is a function by its name alone."""
+        """Stands for a function by its name alone."""
 
     def constant():
-        """Is one that torch takes as a constant."""
+        """Stands for one that torch takes as a constant."""
 
     constant._dynamo_marked_constant = True
     assert dynamo._may_read_rank([], [get_rank]) and dynamo._may_read_rank([], [constant])
