@@ -274,7 +274,7 @@ class TestKey:
         [
             (
                 "nvcc = ccache nvcc\n",
-                "`ccache nvcc` does not show which compiler runs: expected the path of one program",
+                "`ccache nvcc` does not show which compiler runs: expected the path of a program",
             ),
             ("cxx = g++ -DX='\n", "No closing quotation"),
         ],
