@@ -27,6 +27,9 @@ print(json.dumps([result, list(scope.compiled.get(name, ())), scope.hits.get(nam
 """
 PROCESSES, KILLED = 8, 3
 
+FRESH = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""Python takes bytecode by a source's seconds and size: after an edit within a second it would run the old one."""
+
 
 class Edit(NamedTuple):
     """A change of a project, after which nothing that was compiled before may be used."""
@@ -154,7 +157,7 @@ class JitContract(Contract):
         return subprocess.Popen(
             [sys.executable, "-c", RUN.format(jit=self.jit)],
             cwd=os.path.join(machine, "project"),
-            env={**os.environ, **self.environment, **own, **store, **variables},
+            env={**os.environ, **self.environment, **own, **store, **FRESH, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
