@@ -141,7 +141,7 @@ def _check_build(record: dict[str, Any], build: Any) -> None:
 
 
 def _library_problem(path: str, record: dict[str, Any], owners: Collection[int], sha256: str) -> str | None:
-    """Returns the problem of a library that is to be published; None if it has none. Reads it through one descriptor.
+    """Returns the problem of a library, before it is published; None if it has none. Reads it through one descriptor.
 
     `sha256` is its digest if that is known.
     """

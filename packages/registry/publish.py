@@ -63,7 +63,7 @@ class Published(NamedTuple):
 
 
 class There(NamedTuple):
-    """The content of a store under a version that is to be published."""
+    """The content of a store under a version, before it is published."""
 
     own: str = ""
     """The digest of its release in the signer's list; empty if that names none."""
@@ -166,7 +166,7 @@ def put(
 
 
 def _there(store: ObjectStore, facts: Release, signer: Signer | None, own: str = "") -> There:
-    """Returns the state of a store for a version that is to be published. `own` is its digest in the signer's list.
+    """Returns the state of a store before a version is published. `own` is its digest in the signer's list.
 
     A release that the store has lost does not bind: it is put back, as its blobs are. `gc` may have removed it just
     now, before the one who has named it again puts it back. Raises StoreError, KernelFormatError, TrustFileError.

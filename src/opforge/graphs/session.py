@@ -141,9 +141,8 @@ class Session:
         assert self.entries is not None
         for one in [one for one in self.entries.pages if one.folder not in self._seen]:
             artifacts = self._artifacts(one)
-            if any(
-                used.folder == one.folder for used in self.entries.pages
-            ):  # one that was damaged may be fetched again
+            # One that was damaged is no longer among the pages, and may be fetched again.
+            if any(used.folder == one.folder for used in self.entries.pages):
                 self._seen.add(one.folder)
             if artifacts is not None:
                 yield one, artifacts

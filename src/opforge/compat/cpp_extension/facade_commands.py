@@ -17,7 +17,7 @@ from opforge.errors import BuildError, LockTimeoutError, OpforgeError
 from opforge.fast_path.library import OLDEST_TORCH
 
 from .extension_builder import facade_builder_for, facade_problem
-from .setup_command import below, copy_library, seen, warn_of_own_ways
+from .setup_command import NamesOwnWays, below, copy_library, seen
 
 log = logging.getLogger("opforge")
 REQUIRED_PYTHON = f">={OLDEST_PYTHON}"
@@ -45,7 +45,7 @@ def commands_on_facade(distribution: Any, torchs: Any) -> dict[str, Any]:
 def _build_ext(torchs: Any) -> Any:
     """Returns a subclass of torch's BuildExtension that compiles what links with torch on the facade."""
 
-    class BuildExtension(torchs):  # type: ignore[misc]  # a class that is known at run time alone
+    class BuildExtension(NamesOwnWays, torchs):  # type: ignore[misc]  # a class that is known at run time alone
         __doc__ = torchs.__doc__
         on_opforge = on_facade = True
         records: ClassVar[dict[str, Any]] = {}
@@ -71,11 +71,6 @@ def _build_ext(torchs: Any) -> Any:
             path = self.get_ext_fullpath(ext.name)
             log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
             copy_library(entry.library, path)
-
-        def run(self) -> None:
-            """Builds all extensions, and names those that the project built in its own way."""
-            super().run()
-            warn_of_own_ways(self)
 
         def get_ext_filename(self, fullname: str) -> str:
             """Returns a file name that every Python looks for, unless the project asks for a plain one."""

@@ -26,7 +26,7 @@ def command_on_opforge(command: Any, torchs: Any) -> Any:
     if getattr(command, "on_opforge", False):
         return command
 
-    class BuildExtension(torchs):  # type: ignore[misc]  # a class that is known at run time alone
+    class BuildExtension(NamesOwnWays, torchs):  # type: ignore[misc]  # a class that is known at run time alone
         __doc__ = torchs.__doc__
         on_opforge = True
 
@@ -54,11 +54,6 @@ def command_on_opforge(command: Any, torchs: Any) -> Any:
             log.info("%s: %s, %s", ext.name, entry.origin, entry.library)
             copy_library(entry.library, path)
 
-        def run(self) -> None:
-            """Builds all extensions, and names those that the project built in its own way."""
-            super().run()
-            warn_of_own_ways(self)
-
     return below(command, torchs, BuildExtension)
 
 
@@ -73,11 +68,16 @@ def below(command: Any, torchs: Any, ours: Any) -> Any:
     return type(command.__name__, (command, ours), {"__doc__": command.__doc__})
 
 
-def warn_of_own_ways(command: Any) -> None:
-    """Logs a warning for each extension that links with torch and that the project's own command kept from opforge."""
-    for ext in command.extensions or ():
-        if "torch" in ext.libraries and ext.name not in seen(command):
-            log.warning("%s is not built by opforge: %s builds it in its own way", ext.name, type(command).__name__)
+class NamesOwnWays:
+    """The part of opforge's subclasses of torch's command that says what they have not built."""
+
+    def run(self) -> None:
+        """Builds all extensions. Logs a warning for each that links with torch and that did not come to opforge."""
+        command: Any = self
+        super().run()  # type: ignore[misc]  # torch's command is the next class
+        for ext in command.extensions or ():
+            if "torch" in ext.libraries and ext.name not in seen(command):
+                log.warning("%s is not built by opforge: %s builds it in its own way", ext.name, type(self).__name__)
 
 
 def seen(command: Any) -> set[str]:
