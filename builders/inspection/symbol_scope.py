@@ -52,6 +52,16 @@ def missing_symbols(library: ElfFile, folders: Sequence[str], torch: str = "") -
     return sorted(name for name in wanted if not hasattr(here, name))
 
 
+def not_defined_with(symbols: Iterable[str], path: str) -> list[str]:
+    """Returns which symbols neither a library defines nor those that are loaded with it; all if one is not found."""
+    wanted, folder = {*symbols}, os.path.dirname(path)
+    try:
+        wanted = _not_in(wanted, map_library(path), folder, [folder, *_system_folders()])
+    except (OSError, ValueError):  # as in missing_symbols
+        pass
+    return sorted(wanted)
+
+
 def uses_any(library: ElfFile, sonames: Collection[str], folders: Sequence[str]) -> bool:
     """Returns whether a library may use a symbol of these libraries, which it names: one that no other has.
 

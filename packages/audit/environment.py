@@ -20,6 +20,8 @@ from .library import TORCH_CXX
 
 LIBRARY = re.compile(r".+\.so(?:\.\d+)*")
 """The names of shared libraries."""
+TORCH = "libtorch.so"
+"""Torch's library that needs all others of it."""
 OF_TORCH = ("libtorch", "libc10")
 """How the names of torch's own libraries begin."""
 TAG = re.compile(r"\.(?:cpython-|pypy)(\d)(\d+)(t?)[.-]|\.pypy(\d)(\d+)-")
@@ -138,6 +140,8 @@ def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None
             return None
         measured = measure.of_library(file)
         missing = symbol_scope.missing_symbols(library, [os.path.dirname(file)], torch) if torch else []
+        if missing and not is_linked:  # whoever imports it opens torch's libraries for it before
+            missing = symbol_scope.not_defined_with(missing, os.path.join(torch, TORCH))
     except FileNotFoundError:
         return None
     except (OSError, FileFormatError, ValueError) as error:

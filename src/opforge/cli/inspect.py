@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,10 +100,11 @@ def _inspect_environment(where: str, as_json: bool) -> None:
     elif not found:
         click.echo("No installed distribution has an extension of torch.")
     else:
+        shown = _names(one.path for one in found)
         rows = [
             (
                 f"{one.distribution} {one.version}",
-                os.path.basename(one.path),
+                shown[one.path],
                 _from(one.torch) if one.torch else "one",
                 one.bound_to_python or _from(one.python),
                 f"{one.glibc}+" if one.glibc else "any",
@@ -113,11 +115,18 @@ def _inspect_environment(where: str, as_json: bool) -> None:
         show_table(("DISTRIBUTION", "LIBRARY", "TORCH", "PYTHON", "GLIBC", "DEVICE CODE"), rows)
         for one in found:
             for problem in one.problems:
-                click.echo(f"{one.distribution}: {os.path.basename(one.path)} {problem}")
+                click.echo(f"{one.distribution}: {shown[one.path]} {problem}")
         if any("is bound to" in problem for one in found for problem in one.problems):
             click.echo(FACADE_HINT)
     if any(one.problems for one in found):
         click.get_current_context().exit(FAILED)
+
+
+def _names(paths: Iterable[str]) -> dict[str, str]:
+    """Returns how each path is shown: by its last part, or whole if several have the same."""
+    listed = list(paths)
+    counts = Counter(map(os.path.basename, listed))
+    return {path: path if counts[os.path.basename(path)] > 1 else os.path.basename(path) for path in listed}
 
 
 def _from(oldest: str) -> str:

@@ -24,6 +24,9 @@ from opforge.remote.stores import open_store
 LONG = tiers.is_long()
 KILLS = 60 if LONG else 2  # of each of five acts
 LATER = 90_000.0
+UNFINISHED = ("the list of the key ci does not name it",)
+"""What is said of a release whose publisher was killed before the signer's list, which is written last: no client takes
+it, and whoever publishes it again completes it."""
 pytestmark = [
     pytest.mark.compile,
     pytest.mark.timeout(3600 if LONG else 300),
@@ -51,9 +54,13 @@ def forked(work, errors=None):
         os._exit(code)
 
 
-def problems(shop):
-    """Returns what is wrong with what the topics of a store name: each statement and each blob is read."""
-    return [item for item in maintenance.verify(shop.store, remotes.parse(shop.url)) if item.problem]
+def problems(shop, unfinished=()):
+    """Returns what is wrong with what the topics of a store name: each statement and each blob is read.
+
+    Problems whose text is in `unfinished` are left out.
+    """
+    items = maintenance.verify(shop.store, remotes.parse(shop.url))
+    return [item for item in items if item.problem and item.problem not in unfinished]
 
 
 class Acts:
@@ -111,9 +118,10 @@ def test_what_was_killed_harms_nothing_and_is_done_again(shop, act):
         time.sleep(0 if is_last_chance else chance.uniform(0, seconds))
         os.kill(child, signal.SIGKILL)
         killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        assert problems(shop) == [], f"seed {seed}"
+        assert problems(shop, UNFINISHED if act == "publish" else ()) == [], f"seed {seed}"
         acts.begin(act)
         getattr(acts, act)()
+        assert problems(shop) == [], f"seed {seed}"
         assert shop.take() in shop.genuine, f"seed {seed}"
     assert killed
     acts.collect()

@@ -22,10 +22,11 @@ def note(self, args, *others, **named):
 
 def main() -> None:
     """Launches the kernel of `kernel.py`, which is in the folder of KERNEL_FOLDER."""
-    subprocess.Popen.__init__ = note
-    import torch
+    import torch  # with cuda-bindings it starts ldconfig
 
     import opforge
+
+    subprocess.Popen.__init__ = note
 
     label, *jits = sys.argv[1:]
     with opforge.warm(label, jits=jits or None) as scope:

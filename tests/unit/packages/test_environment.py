@@ -71,12 +71,31 @@ def test_a_damaged_library_of_a_distribution_that_needs_torch_is_shown(tmp_path:
     assert problem.startswith("cannot be read: ") and "a.so is" in problem
 
 
+def install_torch(site: Path) -> None:
+    """Installs a distribution with the libraries of this process's torch."""
+    (site / "torch").mkdir()
+    (site / "torch" / "lib").symlink_to(LIBTORCH)
+    (site / "torch-2.0.dist-info").mkdir()
+    (site / "torch-2.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.0\n")
+
+
+def test_a_library_that_is_not_linked_with_torch_is_given_torchs_functions_by_whoever_imports_it(tmp_path: Path) -> None:
+    install(tmp_path, "opened", {"stable.so": STABLE})
+    install_torch(tmp_path)
+    assert by_library(tmp_path)["stable.so"].problems == []
+
+
+def test_libraries_of_one_name_are_shown_with_their_folders(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        install(tmp_path, name, {"m.so": STABLE})
+    install(tmp_path, "third", {"other.so": STABLE})
+    lines = CliRunner().invoke(inspect.command, ["--env", str(tmp_path)]).output.splitlines()
+    assert [line.split()[2] for line in lines[1:]] == ["first/m.so", "second/m.so", "other.so"]
+
+
 def test_a_library_that_the_torch_there_does_not_satisfy_is_said(tmp_path: Path) -> None:
     install(tmp_path, "absent", {"absent.so": ABSENT})
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "lib").symlink_to(LIBTORCH)
-    (tmp_path / "torch-2.0.dist-info").mkdir()
-    (tmp_path / "torch-2.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.0\n")
+    install_torch(tmp_path)
     (problem,) = by_library(tmp_path)["absent.so"].problems
     lacks = "which lacks aoti_torch_of_another_release"
     assert problem == f"does not load with the torch of this environment, {lacks}"
