@@ -79,7 +79,9 @@ def install_torch(site: Path) -> None:
     (site / "torch-2.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.0\n")
 
 
-def test_a_library_that_is_not_linked_with_torch_is_given_torchs_functions_by_whoever_imports_it(tmp_path: Path) -> None:
+def test_a_library_that_is_not_linked_with_torch_is_given_torchs_functions_by_whoever_imports_it(
+    tmp_path: Path,
+) -> None:
     install(tmp_path, "opened", {"stable.so": STABLE})
     install_torch(tmp_path)
     assert by_library(tmp_path)["stable.so"].problems == []
