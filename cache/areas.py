@@ -13,8 +13,6 @@ from .layout import FETCHED
 DAY = 24 * 3600.0
 KEY = "[0-9a-f]{32}"
 ENTRY = f"{KEY}-[0-9a-f]{{8}}"
-TRITON = "[A-Z2-7]{52}"
-GRAPHS_LOCK = f"graphs-{KEY}(?:-write|-f[0-9a-f]{{40}})?"
 PAGE = rf"{KEY}\.[0-9a-f]{{16}}"
 
 
@@ -41,9 +39,6 @@ AREAS: Mapping[str, Area] = {
     "entries": Area(ENTRY),
     "failures": Area(rf"{KEY}\.json", "failure", DAY),
     FETCHED: Area(KEY, "pointer to a fetched entry", inner=ENTRY),
-    "graphs": Area(
-        PAGE, "bundle of compiled graphs", 30 * DAY, is_counted=True, lock=GRAPHS_LOCK
-    ),  # of an older opforge
     "jit": Area(PAGE, "page of a JIT", 30 * DAY, is_counted=True, lock=f"jit-{KEY}"),
     "locks": Area("", "lock", 7 * DAY),
     "logs": Area(rf"{KEY}\.log", "log", 7 * DAY),
@@ -56,7 +51,6 @@ AREAS: Mapping[str, Area] = {
     "sources": Area(KEY, "source", 30 * DAY),
     "staging": Area(r"[\w-]{1,12}\.[^/]+\.[0-9]+-(?:[0-9]+|running)?\.[0-9a-f]{8}", "abandoned build"),
     "toolchains": Area(rf"(?:{KEY}|packages)\.json", "compiler record", 30 * DAY),
-    "triton": Area(TRITON, "Triton kernel", 30 * DAY, is_counted=True, lock=f"triton-{TRITON}"),  # of an older opforge
     "tuned": Area(KEY, inner=r"[^/]+\.(?:json|fetched)"),
 }
 

@@ -13,7 +13,6 @@ _EXAMPLES = {
     "quarantine": f"{ENTRY}.1.{'0' * 8}",
     "staging": f"plan.another-host.1-1.{'0' * 8}",
     "toolchains": f"{KEY}.json",
-    "triton": "A" * 52,
 }
 
 

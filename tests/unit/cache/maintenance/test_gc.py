@@ -174,8 +174,8 @@ def test_old_contents_of_an_area_are_removed_and_new_ones_are_not(fake_store, ar
 
 @pytest.mark.parametrize("choose", ["rm --all", "gc"])
 def test_whatever_is_set_aside_is_removed_later(fake_store, choose):
-    """An entry, an older opforge's graphs, a page of a JIT, and a tuning result: each has another form of name."""
-    names = (own_names.ENTRY, own_names.EXAMPLES["graphs"], own_names.EXAMPLES["jit"], "cuda-sm_90 sm_100-8.json")
+    """An entry, a page of a JIT, and a tuning result: each has another form of name."""
+    names = (own_names.ENTRY, own_names.EXAMPLES["jit"], "cuda-sm_90 sm_100-8.json")
     for name in names:
         path = fake_store.layout.path("objects", name)
         os.makedirs(path) if name != names[-1] else open(path, "w").close()
