@@ -29,11 +29,17 @@ ABOVE = {
 NAMED = re.compile(r"opforge(\.[a-z_]+)+(:\w+)?")
 
 
-def ranks():
-    """Returns the rank of each part: the higher, the further up. It is that of the contract `layers`."""
+def contract(beginning):
+    """Returns a contract of imports, by the beginning of its name."""
     with open(os.path.join(CHECKOUT, "pyproject.toml"), "rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (layers,) = [contract["layers"] for contract in contracts if contract["name"] == "layers"]
+    (found,) = [each for each in contracts if each["name"].startswith(beginning)]
+    return found
+
+
+def ranks():
+    """Returns the rank of each part: the higher, the further up. It is that of the contract `layers`."""
+    layers = contract("layers")["layers"]
     return {part: -at for at, layer in enumerate(layers) for part in layer.split(" | ")}
 
 
@@ -100,3 +106,15 @@ def test_each_line_is_asked_for_by_a_part_below():
                 if name in texts and rank(module) is not None and rank(module) < rank(above.partition(":")[0])
             }
     assert asked == {*upper_parts.UPPER}
+
+
+MAY_USE = {"opforge.errors", "opforge.accelerator.host", "opforge.foundation.settings"}
+"""What tools of their own may import. The version of opforge is a text that imports nothing."""
+
+
+def test_the_contract_of_tools_of_their_own_names_everything_else():
+    """It is a list: a part that is new would not be in it."""
+    found, divided = contract("launch and port"), ("opforge.accelerator", "opforge.foundation")
+    parts = {".".join(name.split(".")[: 3 if name.startswith(divided) else 2]) for name, _path in modules()}
+    others = parts - {"opforge", "opforge.__main__", "opforge.foundation.opforge_version", *divided} - MAY_USE
+    assert {*found["forbidden_modules"]} == others - {*found["source_modules"]}
