@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from opforge.foundation import upper_parts
 from . import features as processors
 from . import notices
 from .entries import Entries
-from .page import Topic
+from .page import ADAPTER, Topic
 
 log = logging.getLogger("opforge")
 BUILT_IN = {
@@ -150,7 +151,28 @@ def every() -> dict[str, str]:
 
 @cache
 def at(path: str) -> Adapter:
-    """Returns the adapter at MODULE:NAME. Raises what its import raises."""
+    """Returns the adapter at MODULE:NAME. Raises what its import raises, and TypeError for what cannot be one."""
     module, _, attribute = path.partition(":")
-    adapter: Adapter = getattr(import_module(module), attribute)
-    return adapter
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, Adapter):
+        expected = f"expected an object of a subclass of {Adapter.__module__}.Adapter"
+        raise TypeError(f"{path} is {ascii(found)[:80]}: {expected}")
+    if problem := _declaration_problem(found):
+        raise TypeError(f"{path}: {problem}")
+    return found
+
+
+def _declaration_problem(one: Adapter) -> str:
+    """Returns which attribute of an adapter is missing, or cannot be used; empty if none is."""
+    for name in ("name", "module", "package", "holds", "carries"):
+        value = getattr(one, name, None)
+        if not (isinstance(value, str) and value):
+            return f"its {name} is {value!r}: expected a text"
+    if not re.fullmatch(ADAPTER, one.name):
+        return f"its name is {one.name!r}: expected lower-case letters, digits and '-', at most 32"
+    if one.holds not in SAME:
+        return f"its holds is {one.holds!r}: expected one of {', '.join(SAME)}"
+    versions: object = getattr(one, "versions", None)
+    if isinstance(versions, tuple) and versions and all(isinstance(known, str) and known for known in versions):
+        return ""
+    return f"its versions are {versions!r}: expected a tuple of releases, such as ('2.1',)"

@@ -103,11 +103,14 @@ class warm:
     def _prepare(self, name: str) -> None:
         try:
             one = adapter.at(self._paths[name])
+            if one.name != name:
+                raise TypeError(f"the adapter at {self._paths[name]} is named {one.name!r}")
+            problem = one.version_problem() if self._is_named and not one.version() else ""
         except Exception as error:  # of another package
             notices.warn("jit:%s cannot be used: %s: %s", name, type(error).__name__, error)
             return
-        if self._is_named and not one.version():
-            notices.warn("jit:%s is neither found nor kept: %s", name, one.version_problem())
+        if problem:
+            notices.warn("jit:%s is neither found nor kept: %s", name, problem)
             return
         self._ready[name] = one
         if one.module not in _after:
@@ -121,10 +124,10 @@ class warm:
         if name in self._begun:
             return
         self._begun[name] = one, None
-        if problem := one.version_problem():
-            notices.warn("jit:%s/%s: %s", name, self.name, problem)
-            return
         try:
+            if problem := one.version_problem():
+                notices.warn("jit:%s/%s: %s", name, self.name, problem)
+                return
             entries = one.open(self.name)
         except Exception as error:  # of a store that cannot be trusted, or of another package
             notices.warn("jit:%s/%s: its compiled code is neither found nor kept: %s", name, self.name, error)
