@@ -22,7 +22,9 @@ KINDS: dict[str, KindRow] = {
     "program": KindRow("opforge.programs.form:PROGRAM", NAMES),
     "tuned": KindRow("opforge.remote.tuned_statements:TUNED", NAMES),
     "jit": KindRow("opforge.jits.kind:JIT", r"[a-z0-9*?\[\]!-]+/[\w*?\[\]!-]+", "ADAPTER/LABEL"),
-    "package": KindRow("opforge.packages.registry.release:PACKAGE", r"[a-z0-9*?\[\]!-]+/[a-z0-9*?\[\]!-]+", "ORG/NAME"),
+    "package": KindRow(
+        "opforge.packages.registry.release:PACKAGE", r"[a-z0-9._*?\[\]!-]+/[a-z0-9._*?\[\]!-]+", "ORG/NAME"
+    ),
 }
 
 FORMER = {

@@ -28,8 +28,8 @@ from .topics import Listing, Topic
 from .transfer import Report, Reported, ignore
 from .withdrawals import Withdrawals
 
-Accepts = Callable[[str, str], bool]
-"""Returns whether a statement is copied, by its kind and the name of its op or package."""
+Accepts = Callable[[str, str, str], bool]
+"""Returns whether a statement is copied, by its kind, its name, such as that of its op, and its label."""
 
 
 class Copied(NamedTuple):
@@ -47,7 +47,7 @@ class Copied(NamedTuple):
 def copy(
     source: ObjectStore,
     target: ObjectStore,
-    accepts: Accepts = lambda _kind, _name: True,
+    accepts: Accepts = lambda _kind, _name, _label: True,
     report: Report = ignore,
     kind: str = "",
     is_unsigned: bool = False,
@@ -83,7 +83,7 @@ def copy_named(
             yield Copied(kind, topic, 0, 0, (f"{source.url} has no {kind} {topic}",))
             continue
         read = topics.read(stored.data, kind, topic, StoredFile(name, len(stored.data), 0.0))
-        copied = copying.topic(read, lambda _kind, _name: True)
+        copied = copying.topic(read, lambda _kind, _name, _label: True)
         if copied is not None:
             yield copied
 
@@ -109,7 +109,7 @@ class Copying:
             try:
                 if placed.problem:
                     raise ValueError(f"{placed.label}: {placed.problem}")
-                if not accepts(topic.kind, _name(topic, placed)):
+                if not accepts(topic.kind, *_named(topic, placed)):
                     continue
                 placed, keys = _verified(self._trust, topic, placed)
                 canonical = _canonical(topic, placed.label)
@@ -198,13 +198,16 @@ def _verified(by: Trust | None, topic: Topic, placed: Placed) -> tuple[Placed, l
     return placed._replace(signed=Signed(data, tuple(good))), keys
 
 
-def _name(topic: Topic, placed: Placed) -> str:
-    """Returns the name of a statement's op or package; its topic's if the kind is unknown, or it cannot be read."""
+def _named(topic: Topic, placed: Placed) -> tuple[str, str]:
+    """Returns the name and the label of a statement; its topic's if the kind is unknown, or it cannot be read."""
     kind = kinds.of(topic.kind)
     try:
-        return kind.offer(statements.parse(placed.signed.data)).name if kind else topic.topic
+        if kind is not None:
+            offer = kind.offer(statements.parse(placed.signed.data))
+            return offer.name, offer.label
     except ValueError:
-        return topic.topic
+        pass
+    return topic.topic, placed.label
 
 
 def _labels(target: ObjectStore, topic: Topic) -> dict[str, str]:

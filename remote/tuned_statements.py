@@ -26,7 +26,7 @@ class TunedKind(Kind):
     """Tuning results: one request for a topic decides, and any result that fits is right."""
 
     name, noun, is_of_op, has_unique_labels, needs_withdrawals = "tuned", "tuning result", True, True, False
-    titles, title_form = rf"[0-9a-f]{{{DIGITS}}}-[!-~]+-[0-9a-f]{{{DIGITS}}}", "LABEL"
+    titles, title_form = rf"[0-9a-f]{{{DIGITS}}}-[ -~]+-[0-9a-f]{{{DIGITS}}}", "LABEL"
     maker = "See opforge tune"
     merge = ONE_FOR_EACH_MACHINE
 

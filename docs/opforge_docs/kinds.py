@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from opforge.cli.kinds import FILES, WITHOUT_MEANING, of, without_meaning
+from opforge.cli.kinds import of
+from opforge.cli.verbs import FILES, WITHOUT_MEANING, without_meaning
 from opforge.remote.kind_table import KINDS
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "reference", "commands.md")

@@ -13,50 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.remote.kind_table import FORMER, KINDS, scope_of
+from opforge.remote.kind_table import FORMER, KINDS
 
 from .output import show_table, size_text
 from .selection import normalized
+from .verbs import OTHERS, PLAIN, without_meaning
 
 if TYPE_CHECKING:
     from opforge.remote.kinds import Kind, StoredArtifact
-
-PLAIN = ("op", "package")
-"""The kinds whose names need no kind before them. Commands list and remove them in their own ways."""
-FILES = ("program",)
-"""The kinds that are files of their own: they lie in no store."""
-OTHERS = tuple(kind for kind in KINDS if kind not in (*PLAIN, *FILES))
-"""The kinds that lie in stores, and are named by KIND:NAME alone."""
-FORMS = "|".join(map(scope_of, OTHERS))
-"""The names of these, for the help of commands."""
-_OF_A_FILE = {"program": "it is a file of its own"}
-WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
-    "ls": _OF_A_FILE,
-    "rm": _OF_A_FILE,
-    "verify": _OF_A_FILE,
-    "gc": {"package": "opforge rm removes it", "tuned": "it is too small to count", **_OF_A_FILE},
-    "publish": {**_OF_A_FILE, "program": "opforge.save_program signs it"},
-    "fetch": {"op": "", "package": "opforge install brings it", **_OF_A_FILE, "": "its first use brings it"},
-    "cache pin": {"op": "", **_OF_A_FILE, "": "only entries of ops are pinned"},
-    "cache explain": {
-        "tuned": "of an op with tunable values, opforge cache explain OP shows which are used",
-        "package": "opforge install says why a release does not fit",
-        **_OF_A_FILE,
-    },
-    "ls URL": _OF_A_FILE,
-    "verify URL": _OF_A_FILE,
-    "gc URL": _OF_A_FILE,
-    "mirror": _OF_A_FILE,
-    "withdraw": {"program": "its key can be revoked: opforge key revoke"},
-    "key trust --for": {},
-}
-"""Verb -> kind -> why the verb has no meaning for it; "" stands for all others. A kind that is not there has one."""
-
-
-def without_meaning(verb: str, kind: str) -> str:
-    """Returns why a verb has no meaning for a kind; empty if it has one."""
-    of_verb = WITHOUT_MEANING[verb]
-    return of_verb.get(kind, of_verb.get("", ""))
 
 
 def by_kind(names: Sequence[str], verb: str, kind: str = "") -> dict[str, list[str]]:
@@ -109,21 +73,30 @@ def stored(kind: Kind, names: Sequence[str] | None = None) -> list[StoredArtifac
         return found
     readable, chosen = [one for one in found if not one.problem], dict[str, Any]()
     for name in names:
-        of_name = [one for one in readable if _is_meant(kind, one, name)]
+        of_name = [one for one in readable if is_meant(kind, one.name, one.label, name)]
         if not of_name:
             raise click.UsageError(_unknown(kind, name, sorted({one.name for one in readable})))
         chosen |= {one.path: one for one in of_name}
     return [*chosen.values()]
 
 
-def _is_meant(kind: Kind, one: StoredArtifact, name: str) -> bool:
-    if kind.is_of_op and ":" in name:  # module:Class
+def is_meant(kind: Kind, name: str, label: str, typed: str) -> bool:
+    """Returns whether a typed name, without the kind, is meant for what has a name and a label, here or in a store.
+
+    It may be a glob, and may have the label: NAME@LABEL. Of ops each form of the name will do.
+    """
+    if kind.is_of_op and ":" in typed:  # module:Class
         from .selection import own_class
 
-        name = str(own_class(name).name)
-    if kind.is_of_op and normalized(name) == normalized(one.name):
+        typed = str(own_class(typed).name)
+    if kind.is_of_op and normalized(typed) == normalized(name):
         return True
-    return name == one.label or any(map(fnmatch.fnmatchcase, (one.name, f"{one.name}@{one.label}"), (name, name)))
+    return typed == label or any(map(fnmatch.fnmatchcase, (name, f"{name}@{label}"), (typed, typed)))
+
+
+def is_plain(name: str) -> bool:
+    """Returns whether a typed name stands for one thing of the name, whatever its labels: for no glob, and no label."""
+    return not {*name}.intersection("*?[@")
 
 
 def _unknown(kind: Kind, name: str, there: Sequence[str]) -> str:

@@ -16,10 +16,9 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, json_option
 from opforge.cli.output import age_text, emit_json, emit_json_list, is_terminal, show_table, size_text
 
-from . import kinds
+from . import kinds, verbs
 from .kernels import benchmarks
 from .remote.stores import opened, split
-from .selection import normalized
 
 if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command("ls", cls=Guarded)
 @click.argument("words", nargs=-1, metavar="[URL] [NAME]...", shell_complete=completed_names.stored)
-@click.option("--kind", type=click.Choice((*kinds.PLAIN, *kinds.OTHERS)), help="List these alone.")
+@click.option("--kind", type=click.Choice((*verbs.PLAIN, *verbs.OTHERS)), help="List these alone.")
 @json_option
 def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """List built ops, packages, and all other kinds; with a URL, the contents of that store.
@@ -53,7 +52,7 @@ def command(words: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     wanted = [name for name in names if names[name] or (not given and kind in (None, name))]
     entries = _entries(names["op"]) if "op" in wanted else []
     releases = _installed(names["package"]) if "package" in wanted else []
-    others = {name: kinds.stored(kinds.of(name), names[name] or None) for name in kinds.OTHERS if name in wanted}
+    others = {name: kinds.stored(kinds.of(name), names[name] or None) for name in verbs.OTHERS if name in wanted}
     if as_json:
         from .kernels.install import to_json
 
@@ -81,7 +80,7 @@ def _show_store(url: str, given: Sequence[str], kind: str | None, as_json: bool)
     found = _in_store(url, given, kind)
     # A name that the store lacks is an error, without a line: so these are looked for first.
     _print_store(iter(list(found)) if given else found, as_json)
-    packages = kinds.by_kind(given, "ls URL", kind or "")["package"]
+    packages = [*filter(kinds.is_plain, kinds.by_kind(given, "ls URL", kind or "")["package"])]
     if packages and not as_json:
         _print_benchmarks(benchmarks.in_store(opened(url)[1], packages))
 
@@ -178,20 +177,17 @@ def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item
         return
     absent = list[str]()
     for name, names in kinds.by_kind(given, "ls URL", kind or "").items():
-        wanted = {(check(one, "NAME") if name == "package" else normalized(one)): one for one in names}
-        found = set[str]()
+        found, of_kind = set[str](), kinds.of(name)
         # A server that cannot list its contents is asked for packages by their names.
-        items = (
-            chain.from_iterable(maintenance.of_name(store, name, one) for one in wanted)
-            if name == "package"
-            else (maintenance.items(store, name) if wanted else ())
-        )
+        items = maintenance.items(store, name) if names else iter(())
+        if name == "package" and all(map(kinds.is_plain, names)):
+            items = chain.from_iterable(maintenance.of_name(store, name, check(one, "NAME")) for one in names)
         for item in items:
-            form = item.topic if name == "package" else normalized(item.name)
-            if form in wanted:
-                found.add(form)
+            meant = [one for one in names if kinds.is_meant(of_kind, item.name or item.topic, item.label, one)]
+            found.update(meant)
+            if meant:
                 yield item
-        absent += [one if name in kinds.PLAIN else f"{name}:{one}" for form, one in wanted.items() if form not in found]
+        absent += [one if name in verbs.PLAIN else f"{name}:{one}" for one in names if one not in found]
     if absent:
         raise click.UsageError(f"{remote} has no {', '.join(sorted(absent))}: check the names, or name another store.")
 

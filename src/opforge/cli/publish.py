@@ -17,7 +17,7 @@ from opforge.cli.progress import reporter
 from opforge.packages.form import origin
 from opforge.remote.kind_table import KINDS
 
-from . import kinds
+from . import kinds, verbs
 from .kernels.benchmarks import of_file
 from .kernels.transfers import Transfers
 from .remote.stores import key_option, opened, url_argument
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @click.command("publish", cls=Guarded)
 @url_argument
-@click.argument("names", nargs=-1, metavar=f"[FOLDER|OP|KEY|{kinds.FORMS}]...", shell_complete=completed_names.stored)
+@click.argument("names", nargs=-1, metavar=f"[FOLDER|OP|KEY|{verbs.FORMS}]...", shell_complete=completed_names.stored)
 @click.option("--all", "takes_all", is_flag=True, help="Publish every op of the cache that was built here.")
 @key_option
 @click.option("--allow-dirty", is_flag=True, help="Publish a package although its sources differed from their commit.")
@@ -100,7 +100,7 @@ def command(
     packages = _packages(store, folders, signer, allow_dirty, benchmarks, as_json)
     sent, failed, foreign = _push(store, remote, chosen, signer, as_json, takes_all)
     if as_json:
-        emit_json(_as_json(packages, sent, failed, [name for name in kinds.OTHERS if named[name]]))
+        emit_json(_as_json(packages, sent, failed, [name for name in verbs.OTHERS if named[name]]))
     else:
         for name, reason in failed:
             click.echo(f"error: {name}: {reason}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from opforge.cli.messages import show_error
 from opforge.cli.output import counted, emit_json, size_text
 from opforge.cli.units import age, size
 
-from . import kinds
+from . import kinds, verbs
 from .kernels.options import into_options, root_of
 from .remote.stores import is_url, opened
 
@@ -34,7 +35,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 @click.argument(
     "names",
     nargs=-1,
-    metavar=f"[OP|KEY|ORG/NAME|{kinds.FORMS}]...",
+    metavar=f"[OP|KEY|ORG/NAME|{verbs.FORMS}]...",
     shell_complete=completed_names.stored,
 )
 @click.option("--all", "takes_all", is_flag=True, help="Remove every entry of the cache but pinned ones. Asks first.")
@@ -162,8 +163,9 @@ def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[l
     from opforge.packages.installed import remove as removal
     from opforge.packages.registry.selection import parse_requirement
 
-    removed, problems = list[Any](), list[str]()
-    for text in texts:
+    removed, problems, installed = list[Any](), list[str](), releases.names(root)
+    named = [one for typed in texts for one in fnmatch.filter(installed, typed) or [typed]]
+    for text in named:
         requirement = parse_requirement(text)
         try:
             found = list(releases.matching(root, *requirement) if dry_run else removal.remove(root, *requirement))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json, is_terminal
 from opforge.cli.progress import reporter
 
-from . import kinds
+from . import kinds, verbs
 from .remote.stores import opened, split
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 @click.command("verify", cls=Guarded)
-@click.argument("words", nargs=-1, metavar=f"[URL] [OP|KEY|ORG/NAME|{kinds.FORMS}]...")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar=f"[URL] [OP|KEY|ORG/NAME|{verbs.FORMS}]...",
+    shell_complete=completed_names.stored,
+)
 @click.option(
     "--deep", is_flag=True, help="Of packages: hash every file, and check signatures with today's trust file."
 )
@@ -48,7 +54,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     named = kinds.by_kind(names, "verify")
     nothing: dict[str, Any] = {"checked": 0, "damaged": []}
     ops = _verify_cache(named["op"], as_json) if named["op"] or not names else nothing
-    others = _verify_others(kinds.named_in(named) if names else [*map(kinds.of, kinds.OTHERS)], named, as_json)
+    others = _verify_others(kinds.named_in(named) if names else [*map(kinds.of, verbs.OTHERS)], named, as_json)
     packages = _verify_packages(named["package"], deep) if named["package"] or not names else []
     if as_json:
         emit_json({"ops": ops, "others": others, "packages": packages})

@@ -66,7 +66,7 @@ class JitKind(Kind):
             digest=value["tree"],
             size=size,
             note=note,
-            details=f"{len(facts['parts'])} entries",
+            details=f"{len(facts['parts'])} {'entry' if len(facts['parts']) == 1 else 'entries'}",
         )
 
     def check(self, one: StoredArtifact, owners: Collection[int]) -> str:

@@ -19,6 +19,7 @@ from opforge.cache import current
 from opforge.cli import group
 from opforge.errors import SettingError
 from opforge.jits import adapter, store
+from opforge.jits import kind as jit_kind
 from opforge.jits.adapter import Adapter
 from opforge.jits.explain import explain
 from opforge.jits.page import Topic
@@ -184,6 +185,25 @@ def test_an_adapter_that_cannot_be_installed_costs_a_warning(own_store, monkeypa
     assert "its compiled code is neither found nor kept: toy_jit has no compiled" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("TOY = Toy", "is <class 'toy_adapter.Toy'>: expected an object of a subclass of opforge.jits.adapter.Adapter"),
+        ("del Toy.module", "its module is None: expected a text"),
+        ("Toy.versions = '1.0'", "its versions are '1.0': expected a tuple of releases, such as ('2.1',)"),
+        ("Toy.holds = 'cpu'", "its holds is 'cpu': expected one of host, pickle, gpu"),
+        ("Toy.name = 'Toy'", "its name is 'Toy': expected lower-case letters, digits and '-'"),
+        ("Toy.name = 'other'", "the adapter at toy_adapter:TOY is named 'other'"),
+    ],
+)
+def test_an_adapter_that_cannot_be_one_costs_a_warning(toy, change, problem):
+    text_files.write(toy, "toy_adapter.py", f"{TOY}{change}\n")
+    use = USE.partition("print(toy_jit.compiled.__name__")[0]
+    for code in (use, use.replace(', jits=["toy"]', "")):
+        out, err = run(code, toy)
+        assert out == ["compiling a", "b'a'"] and "jit:toy cannot be used: TypeError: " in err and problem in err
+
+
 class TestExplain:
     @pytest.fixture(autouse=True)
     def known(self, monkeypatch):
@@ -200,7 +220,7 @@ class TestExplain:
     def test_it_names_the_part_of_the_fingerprint_that_differs(self, own_store):
         pages.keep({"key": {"code": b""}}, "label", python="cp312")
         output = self.explained("jit:toy/label", code=1)
-        assert output.startswith("differs: ") and output.endswith("(1 entries)\n  python: cp312, and here cp311\n")
+        assert output.startswith("differs: ") and output.endswith("(1 entry)\n  python: cp312, and here cp311\n")
 
     def test_it_says_what_is_used(self, own_store):
         pages.keep({"key": {"code": b""}}, "label", python="cp311")
@@ -212,6 +232,21 @@ class TestExplain:
 
     def test_compiled_graphs_are_named_by_the_kind_that_has_them(self, own_store):
         assert "a kind that is gone. Expected jit:inductor/pair." in self.explained("compiled:pair", code=2)
+
+    def test_a_glob_and_the_label_of_one_page_are_understood(self, own_store):
+        pages.keep({"key": {"code": b""}}, "label", python="cp311")
+        (one,) = jit_kind.JIT.stored(current.current_store().layout)
+        assert self.explained("jit:toy/*", code=0) == self.explained(f"jit:toy/label@{one.label}", code=0)
+
+    def test_a_label_that_is_similar_is_named(self, own_store):
+        pages.keep({"key": {"code": b""}}, "label", python="cp311")
+        assert "Did you mean jit:toy/label?" in self.explained("jit:toy/labell", code=1)
+
+    def test_a_page_that_is_damaged_is_not_used(self, own_store):
+        pages.keep({"key": {"code": b""}}, "label", python="cp311")
+        (one,) = jit_kind.JIT.stored(current.current_store().layout)
+        text_files.write(one.path, "tree/index.json", "{}")
+        assert "its list is not the one that its digest names" in self.explained("jit:toy/label", code=1)
 
     def test_a_name_of_no_adapter(self, own_store):
         assert "is not an adapter's label. Expected jit:ADAPTER/LABEL, of toy" in self.explained("jit:x/y", code=2)
@@ -225,7 +260,8 @@ def test_each_part_of_an_adapters_fingerprint_is_explained(own_store, name):
     for part in here:
         where = Topic(name, "label", {**here, part: "another"})
         store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
-    differs = [explained.differs for explained in explain(current.current_store().layout, f"{name}/label")]
+    among = current.current_store()
+    differs = [explained.differs for explained in explain(among, jit_kind.JIT.stored(among.layout))]
     changed = {f"{part}: another, and here {value or 'nothing'}" for part, value in here.items()}
     assert {*differs} == {((idle, text) if idle else (text,)) for text in changed}
 

@@ -9,7 +9,7 @@ import pytest
 from support.remote.artifacts import ARTIFACTS, NEWER, OLDER, run
 
 from opforge.cli.completion import names as completion
-from opforge.cli.kinds import PLAIN
+from opforge.cli.verbs import PLAIN
 from opforge.remote import maintenance, mirror, remembered_answers, remotes, topics
 from opforge.remote.kind_table import KINDS
 from opforge.remote.signatures import keys, trust
@@ -188,9 +188,15 @@ def test_each_command(artifact, nodes, tmp_path):
     assert artifact.use() == NEWER
     name = item.name if artifact.kind in PLAIN else f"{artifact.kind}:{item.name}"
     typed = artifact.title().partition(":")[2] if artifact.kind in PLAIN else artifact.title()
-    (tmp_path / "mirror").mkdir()
+    for folder in ("mirror", "by-glob", "by-label"):
+        (tmp_path / folder).mkdir()
     mirrored = f"file://{tmp_path}/mirror"
+    glob, labelled = f"{artifact.kind}:{item.name[:-1]}?", f"{artifact.kind}:{item.name}@{item.label}"
     for words in (
+        ["ls", glob],
+        ["ls", labelled],
+        ["ls", nodes.url, glob],
+        ["ls", nodes.url, labelled],
         ["ls"],
         ["ls", name],
         ["ls", f"{artifact.kind}:{item.name}"],
@@ -201,10 +207,14 @@ def test_each_command(artifact, nodes, tmp_path):
         assert item.name in run(*words), words
     assert item.name not in run("ls", "--kind", "tuned" if artifact.kind == "jit" else "jit")
     run("verify")
-    run("verify", name)
+    for one in (name, glob, labelled):
+        run("verify", one)
     run("verify", nodes.url)
     run("mirror", nodes.url, mirrored, name)
     assert item.name in run("ls", mirrored)
+    for words in (["by-glob", glob], ["by-label", labelled]):
+        run("mirror", nodes.url, f"file://{tmp_path}/{words[0]}", words[1])
+        assert item.name in run("ls", f"file://{tmp_path}/{words[0]}"), words
     run("gc")
     run("gc", mirrored)
     run("verify", mirrored)
@@ -215,10 +225,14 @@ def test_each_command(artifact, nodes, tmp_path):
         run("cache", "pin", name)
         run("cache", "unpin", name)
         assert f"miss: {name} for" in run("cache", "explain", name, code=1), "its sources are not here"
-    if item.name.startswith("inductor/"):  # the other adapter is none
-        assert run("cache", "explain", name).startswith("used here")
+    if artifact.kind == "jit":  # the adapter of the other page is none
+        is_used = item.name.startswith("inductor/")
+        for one in (name, glob, labelled):
+            text = run("cache", "explain", one, code=0 if is_used else 1)
+            assert "used here" in text if is_used else "no package that is installed here has the adapter" in text
     into = ["--into", artifact.root.path] if artifact.kind == "package" else []
-    assert "would remove" in run("rm", name, "--dry-run", *into)
+    for one in (name, glob, labelled):
+        assert "would remove" in run("rm", one, "--dry-run", *into)
     run("rm", name, *into)
     assert item.name not in run("ls", "--kind", artifact.kind), "it is gone"
 

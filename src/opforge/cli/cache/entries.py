@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ MAX_SHOWN = 6
 def matching_entries(layout: Layout, names: Sequence[str], readable: bool = True) -> list[StoredEntry]:
     """Returns the entries that these names stand for, each once. All entries if no name is given.
 
-    A name is an op's (all of its entries), the beginning of one key, or the path of an entry or its library.
+    A name is an op's (all of its entries), or a glob over names of ops; the beginning of one key, also after the op as
+    NAME@KEY; or the path of an entry or its library.
 
     Args:
         layout: The store.
@@ -44,7 +46,11 @@ def named_entries(stored: Sequence[StoredEntry], name: str) -> list[StoredEntry]
     """Returns the stored entries that a name stands for, as `matching_entries` does."""
     if of_op := entries_of_op(stored, name):
         return of_op
-    keyed = entries_with_key(stored, name)
+    if of_glob := [entry for entry in stored if entry.op and fnmatch.fnmatchcase(entry.op, name)]:
+        return of_glob
+    op, at, key = name.partition("@")
+    of_op = entries_of_op(stored, op) if at else []
+    keyed = entries_with_key(of_op or stored, key if of_op else name)
     if len(keyed) > 1:
         raise click.UsageError(_ambiguous(name, keyed))
     if not keyed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from opforge.cli import kinds, messages
 from opforge.cli import tuned as tuned_names
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
-from opforge.cli.output import age_text, emit_json
+from opforge.cli.output import age_text, counted, emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
 from opforge.errors import OpforgeError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 
@@ -54,8 +55,10 @@ def command(
       opforge cache explain 3f9c2a
       opforge cache explain jit:triton/solver
     """
-    for name in kinds.by_kind([op], "cache explain")["jit"]:
+    named = kinds.by_kind([op], "cache explain")
+    for name in named["jit"]:
         return _explain_jit(name, as_json)
+    (op,) = named["op"]
     stored, layout = _stored_entries(op)
     if stored:
         records = [_explain_stored(layout, entry) for entry in stored]
@@ -74,21 +77,27 @@ def _explain_jit(name: str, as_json: bool) -> None:
     from opforge.cache.current import own_store
     from opforge.jits import adapter
     from opforge.jits.explain import explain
+    from opforge.jits.kind import JIT
 
+    among = own_store()
+    stored = [one for one in JIT.stored(among.layout) if not one.problem]
+    pages = explain(among, [one for one in stored if kinds.is_meant(JIT, one.name, one.label, name)])
     jit, slash, label = name.partition("/")
-    if not slash or not label or jit not in adapter.every():
+    if not pages and not (slash and label and jit in adapter.every()):
         known = ", ".join(adapter.every())
         raise click.UsageError(f"'jit:{name}' is not an adapter's label. Expected jit:ADAPTER/LABEL, of {known}.")
-    pages = list(explain(own_store().layout, name))
     if as_json:
         emit_json([page._asdict() for page in pages])
     for page in () if as_json else pages:
-        click.echo(f"{'differs' if page.differs else 'used here'}: {page.path} ({page.entries} entries)")
+        state, entries = "differs" if page.differs else "used here", counted(page.entries, "entry", "entries")
+        click.echo(f"{state}: jit:{page.name}, {page.path} ({entries})")
         for text in page.differs:
             click.echo(f"  {text}")
     if not pages and not as_json:
-        scope = adapter.at(adapter.every()[jit]).scope
-        click.echo(f"jit:{name}: nothing is stored. {scope}({label!r}) keeps what is compiled")
+        near = get_close_matches(name, {one.name for one in stored}, n=1)
+        meant = f". Did you mean jit:{near[0]}?" if near else ""
+        scope = adapter.at(adapter.BUILT_IN[jit]).scope if jit in adapter.BUILT_IN else "opforge.warm"
+        click.echo(f"jit:{name}: nothing is stored. {scope}({label!r}) keeps what is compiled{meant}")
     sys.exit(OK if any(not page.differs for page in pages) else FAILED)
 
 

@@ -30,7 +30,7 @@ def pin_command(names: Sequence[str], as_json: bool) -> None:
     """
     from opforge.cache.records import pins
 
-    _for_each_entry(names, pins.pin, "pinned", as_json)
+    _for_each_entry(names, "cache pin", pins.pin, "pinned", as_json)
 
 
 @click.command("unpin", cls=Guarded)
@@ -45,14 +45,16 @@ def unpin_command(names: Sequence[str], as_json: bool) -> None:
     """
     from opforge.cache.records import pins
 
-    _for_each_entry(names, pins.unpin, "unpinned", as_json)
+    _for_each_entry(names, "cache unpin", pins.unpin, "unpinned", as_json)
 
 
-def _for_each_entry(names: Sequence[str], action: Callable[[Layout, str], None], verb: str, as_json: bool) -> None:
+def _for_each_entry(
+    names: Sequence[str], command: str, action: Callable[[Layout, str], None], verb: str, as_json: bool
+) -> None:
     from opforge.cache.current import own_store, writable_store
 
     layout = writable_store(own_store()).layout
-    entries = matching_entries(layout, kinds.by_kind(names, "cache pin")["op"])
+    entries = matching_entries(layout, kinds.by_kind(names, command)["op"])
     for entry in entries:
         action(layout, entry.key)
     if as_json:

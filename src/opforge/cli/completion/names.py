@@ -7,13 +7,18 @@ import importlib
 import os
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from opforge.cli.verbs import OTHERS, WITHOUT_MEANING, without_meaning
 from opforge.errors import OpforgeError
 
+if TYPE_CHECKING:
+    from opforge.remote.kinds import Kind, StoredArtifact
+
+P = ParamSpec("P")
 T = TypeVar("T")
 MAX_ENTRIES = 500
 """How many entries of the store are read: a shell waits for the completion."""
@@ -32,15 +37,36 @@ def ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Com
 
 
 def stored(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Returns the names in the store: ops, and once a letter is typed the keys of entries, and others as KIND:NAME."""
+    """Returns the names on this machine that a command is for.
+
+    They are ops; and once a letter is typed also the keys of entries, packages, and others as KIND:NAME.
+    """
+    verb = ctx.command_path.partition(" ")[2] if ctx else "ls"
+    before = next((f"{kind}:" for kind in ("op", "package") if incomplete.startswith(f"{kind}:")), "")
     items = []
     for key, op, target in _entries():
         items.append((op, "in the cache"))
         if incomplete:
             items.append((key, f"{op} for {target}"))
     if incomplete:
-        items += _others()
-    return _starting(incomplete, dict(items).items())
+        items += [*_packages(verb), *_others(verb)]
+    if before:
+        items = [item for item in items if ":" not in item[0] and ("/" in item[0]) == (before == "package:")]
+    return _starting(incomplete, {f"{before}{name}": text for name, text in items}.items())
+
+
+def published(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Returns what this machine may have signed, as `opforge withdraw` names it."""
+    return _starting(incomplete, _made_here())
+
+
+def scopes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Returns scopes of keys: for all names of a kind, and for those on this machine."""
+    from opforge.remote.kind_table import KINDS
+
+    items = [(f"{kind}:{'*/*' if '/' in row.form else '*'}", f"all of the kind {kind}") for kind, row in KINDS.items()]
+    items += [(f"op:{op}", "in the cache") for _key, op, _target in _entries() if op]
+    return _starting(incomplete, dict([*items, *_others("key trust --for")]).items())
 
 
 def stored_or_offered(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -75,16 +101,16 @@ def _starting(incomplete: str, names: Iterable[tuple[str, str]]) -> list[Complet
     return [CompletionItem(name, help=text) for name, text in names if name and name.lower().startswith(typed)]
 
 
-def _if_usable(names: Callable[[], list[T]]) -> Callable[[], list[T]]:
+def _if_usable(names: Callable[P, list[T]]) -> Callable[P, list[T]]:
     """Makes a function return no name if the cache or a settings file cannot be used.
 
     The command itself will report that. A shell would print the traceback into the line that is typed.
     """
 
     @functools.wraps(names)
-    def usable() -> list[T]:
+    def usable(*values: P.args, **named: P.kwargs) -> list[T]:
         try:
-            return names()
+            return names(*values, **named)
         except (OpforgeError, OSError):
             return []
 
@@ -119,17 +145,43 @@ def _layers() -> list[str]:
     return [*settings.cache_layers()]
 
 
-@_if_usable
-def _others() -> list[tuple[str, str]]:
+def _others(verb: str) -> list[tuple[str, str]]:
     """Returns the stored artifacts of the kinds that are named by KIND:NAME, each with its kind's noun."""
+    return [*{f"{kind.name}:{one.name}": f"a {kind.noun}" for kind, one in _artifacts(verb) if one.name}.items()]
+
+
+def _made_here() -> list[tuple[str, str]]:
+    """Returns the artifacts that were made here, each with its label, as in a store."""
+    made = [(key, f"{op} for {target}") for key, op, target in _entries()]
+    for kind, one in _artifacts("withdraw"):
+        if one.name and not one.is_fetched:
+            made.append((f"{kind.name}:{one.name}@{one.label}", f"a {kind.noun}"))
+    return made
+
+
+def _is_for(verb: str, kind: str) -> bool:
+    return verb not in WITHOUT_MEANING or not without_meaning(verb, kind)
+
+
+@_if_usable
+def _artifacts(verb: str) -> list[tuple[Kind, StoredArtifact]]:
+    """Returns the stored artifacts of the kinds, other than ops, that a command is for."""
     from opforge.cache.current import own_store
     from opforge.remote import kinds
 
-    layout, names = own_store().layout, dict[str, str]()
-    for kind in kinds.every():
-        found = islice(kind.stored(layout), MAX_ENTRIES) if kind.name != "op" else ()
-        names |= {f"{kind.name}:{one.name}": f"a {kind.noun}" for one in found if one.name}
-    return [*names.items()]
+    layout = own_store().layout
+    named = [kind for kind in kinds.every() if kind.name in OTHERS and _is_for(verb, kind.name)]
+    return [(kind, one) for kind in named for one in islice(kind.stored(layout), MAX_ENTRIES)]
+
+
+@_if_usable
+def _packages(verb: str) -> list[tuple[str, str]]:
+    """Returns the installed packages, if a command is for them."""
+    from opforge.packages.installed import layout, releases
+
+    if verb == "publish" or not _is_for(verb, "package"):
+        return []  # a package is published from its folder
+    return [(name, "an installed package") for root in layout.roots() for name in releases.names(root)]
 
 
 @_if_usable

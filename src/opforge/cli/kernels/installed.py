@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from opforge.packages.form.version import Version
     from opforge.packages.installed.releases import Installed
 
 
 def releases_of(names: Sequence[str]) -> list[Installed]:
-    """Returns the installed releases of these packages, or all. Raises click.UsageError for one that is not there."""
+    """Returns the installed releases with these names, or all. Raises click.UsageError for one that is not there.
+
+    A name may be a glob, and may have the version: ORG/NAME@VERSION.
+    """
     from opforge.packages.form import version
     from opforge.packages.installed import layout, releases
 
@@ -20,15 +25,17 @@ def releases_of(names: Sequence[str]) -> list[Installed]:
         release
         for root in layout.roots()
         for package in releases.names(root)
-        if not names or package in names
         for release in releases.matching(root, package, version.ANY)
+        if not names or _meant(names, package, release.version)
     ]
-    missing = sorted({*names} - {release.name for release in found} - {result["name"] for result in damaged(names)})
+    there = [(release.name, release.version) for release in found]
+    there += [(result["name"], result["version"]) for result in damaged(names)]
+    missing = sorted({*names}.difference(*(_meant(names, *one) for one in there)))
     if missing:
         from difflib import get_close_matches
 
-        there = sorted({name for root in layout.roots() for name in releases.names(root)})
-        known = {**{name.partition("/")[2]: name for name in there}, **dict(zip(there, there, strict=True))}
+        installed = sorted({name for root in layout.roots() for name in releases.names(root)})
+        known = {**{name.partition("/")[2]: name for name in installed}, **{name: name for name in installed}}
         near = [known[match] for name in missing for match in get_close_matches(name, known, n=1)]
         meant = f" Did you mean {near[0]}?" if near else ""
         raise click.UsageError(f"{', '.join(missing)} is not installed: opforge ls shows installed packages.{meant}")
@@ -48,6 +55,11 @@ def damaged(names: Sequence[str]) -> list[dict[str, Any]]:
         }
         for root in layout.roots()
         for name in releases.names(root)
-        if not names or name in names
         for number in releases.damaged(root, name)
+        if not names or _meant(names, name, number)
     ]
+
+
+def _meant(names: Sequence[str], package: str, number: Version | str) -> set[str]:
+    """Returns those of the names that stand for a release."""
+    return {one for one in names if any(map(fnmatchcase, (package, f"{package}@{number}"), (one, one)))}

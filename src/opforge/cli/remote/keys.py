@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli import messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import Guarded, GuardedGroup, json_option
 from opforge.cli.output import emit_json, show_table
 from opforge.remote.kind_table import FORMER_NAMED, KINDS, scope_of
@@ -94,6 +95,7 @@ def _own(name: str) -> dict[str, str]:
     "scopes",
     multiple=True,
     metavar="SCOPE",
+    shell_complete=completed_names.scopes,
     help=f"A scope that it may sign: {', '.join(map(scope_of, KINDS))}.",
 )
 @click.option("--until", default="", metavar="DAY", help="The last day of its use, such as 2027-06-30.")

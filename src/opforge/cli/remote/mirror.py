@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from opforge.cli import kinds, messages
+from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.kernels.transfers import Transfers
 from opforge.cli.output import counted, emit_json, size_text
-from opforge.cli.selection import normalized
 
 from .stores import key_option, opened
 
@@ -28,7 +28,7 @@ CACHE = "cache:"
 @click.command("mirror", cls=Guarded)
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completed_names.stored)
 @key_option
 @click.option(
     "--unverified", is_flag=True, help="Sign a kernel of the hub whose maker no rule of the trust file verifies."
@@ -70,14 +70,18 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     from opforge.remote import mirror
 
     named = kinds.by_kind(names, "mirror")
-    packages = [check(name, "NAME") for name in named.pop("package")]
-    wanted = {kind: {normalized(one): one for one in of_kind} for kind, of_kind in named.items() if of_kind}
+    # A server that cannot list its contents is asked for packages by their names.
+    packages = [check(name, "NAME") for name in named["package"] if kinds.is_plain(name)]
+    named["package"] = [name for name in named["package"] if not kinds.is_plain(name)]
+    wanted = {kind: of_kind for kind, of_kind in named.items() if of_kind}
     (remote, there), (to, here), offered = opened(source), opened(target), dict[str, set[str]]()
-    is_unsigned = remote.is_unsigned and to.is_unsigned
+    found, is_unsigned = set[tuple[str, str]](), remote.is_unsigned and to.is_unsigned
 
-    def accepts(kind: str, name: str) -> bool:
+    def accepts(kind: str, name: str, label: str) -> bool:
         offered.setdefault(kind, set()).add(name)
-        return not names or normalized(name) in wanted.get(kind, ())
+        meant = {(kind, one) for one in wanted.get(kind, ()) if kinds.is_meant(kinds.of(kind), name, label, one)}
+        found.update(meant)
+        return bool(meant) or not names
 
     with Transfers(as_json) as transfers:
         copied = list[mirror.Copied]()
@@ -86,11 +90,9 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         copied += mirror.copy_named(there, here, "package", packages, transfers, is_unsigned)
     problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
     for kind, of_kind in wanted.items():
-        there_are = offered.get(kind, set())
-        forms = set(map(normalized, there_are))
-        held = ", ".join(sorted(there_are)) or f"no {kind}"
+        held = ", ".join(sorted(offered.get(kind, ()))) or f"no {kind}"
         problems += [
-            f"{remote} does not offer {one!r}. It offers: {held}" for form, one in of_kind.items() if form not in forms
+            f"{remote} does not offer {one!r}. It offers: {held}" for one in of_kind if (kind, one) not in found
         ]
     _end(copied, problems, as_json)
 
