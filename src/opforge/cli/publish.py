@@ -214,7 +214,8 @@ def _push(
     for done in () if as_json else sent:
         state = "published" if done.is_new else "is there already:"
         size = f", {size_text(done.size)}" if done.size else ""
-        click.echo(f"{state} {done.kind}:{done.name}@{done.label[:12]} for {done.target}{size}")
+        target = f" for {done.target}" if done.target else ""
+        click.echo(f"{state} {done.kind}:{done.name}@{done.label[:12]}{target}{size}")
     return sent, failed, foreign
 
 

@@ -26,9 +26,12 @@ WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
     "cache pin": _PINNED,
     "cache unpin": _PINNED,
     "cache explain": {
+        "op": "",
+        "jit": "",
         "tuned": "of an op with tunable values, opforge cache explain OP shows which are used",
         "package": "opforge install says why a release does not fit",
         **_OF_A_FILE,
+        "": "it has no inputs to compare",
     },
     "ls URL": _OF_A_FILE,
     "verify URL": _OF_A_FILE,

@@ -6,7 +6,7 @@ import types
 
 import pytest
 from click.testing import CliRunner
-from support import text_files
+from support import note_kind, text_files
 from support.jits import pages
 from support.remote.artifacts import run
 
@@ -43,6 +43,11 @@ def test_a_command_that_is_not_for_a_kind_says_so(verb, kind, nodes):
         f"opforge {verb.removesuffix(' URL')} is not for {name!r}: {verbs.without_meaning(verb, kind)}."
         in result.output
     )
+
+
+def test_a_kind_that_is_new_has_no_inputs_that_explain_could_compare(nodes, monkeypatch):
+    note_kind.register(monkeypatch)
+    assert "is not for 'note:some': it has no inputs to compare." in run("cache", "explain", "note:some", code=2)
 
 
 def test_the_others_take_no_names():
