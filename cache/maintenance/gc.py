@@ -51,7 +51,7 @@ class Eviction(NamedTuple):
 
 
 class _Reclaimable(NamedTuple):
-    """A folder that the size limit counts besides entries."""
+    """A folder or a file that the size limit counts besides entries."""
 
     area: str
     path: str
@@ -80,12 +80,12 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
     stored = sorted(listing.measured(layout, uses), key=lambda entry: entry.used)
     unused = [_eviction(*item) for item in garbage.find(layout, named, now)]
     reclaimable = _reclaimable(layout, now, {eviction.path for eviction in unused})
-    excess = sum(entry.size for entry in stored) + sum(folder.size for folder in reclaimable)
+    excess = sum(entry.size for entry in stored) + sum(item.size for item in reclaimable)
     excess -= excess if max_size is None else max_size
-    for folder in reclaimable:
-        if excess > 0 and folder.idle >= GRACE_SECONDS:
-            excess -= folder.size
-            unused.append(_eviction(folder.area, folder.path, OVER_LIMIT))
+    for item in reclaimable:
+        if excess > 0 and item.idle >= GRACE_SECONDS:
+            excess -= item.size
+            unused.append(_eviction(item.area, item.path, OVER_LIMIT))
     evicted, kept = [], pins.pinned(layout)
     for entry in stored:
         idle = now - max(entry.built, entry.used)
@@ -106,14 +106,14 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
 
 
 def _reclaimable(layout: Layout, now: float, besides: Collection[str]) -> list[_Reclaimable]:
-    """Returns the folders, except `besides`, that the size limit counts and that are no entries; the oldest first."""
-    folders = []
+    """Returns the items, except `besides`, that the size limit counts and that are no entries; the oldest first."""
+    found = []
     for area in size_log.RECLAIMABLE:
-        for folder in listing.own_folders(layout, area):
-            status = listing.stat_of(folder.path)
-            if status and folder.path not in besides:
-                folders.append(_Reclaimable(area, folder.path, _size(folder.path), now - status.st_mtime))
-    return sorted(folders, key=lambda folder: -folder.idle)
+        for child in listing.own_children(layout, area):
+            status = listing.stat_of(child.path)
+            if status and child.path not in besides and not child.is_symlink():
+                found.append(_Reclaimable(area, child.path, _size(child.path), now - status.st_mtime))
+    return sorted(found, key=lambda item: -item.idle)
 
 
 def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned: bool = False) -> list[Eviction]:

@@ -9,7 +9,7 @@ import pytest
 from support import text_files
 from support.store import own_names
 
-from opforge.cache import current
+from opforge.cache import current, staging
 from opforge.cache.areas import DAY
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import garbage, gc, limits
@@ -61,6 +61,16 @@ def test_the_quarantine_counts_and_is_emptied_before_entries(fake_store, monkeyp
     limits.enforce(fake_store.layout, 30_000, None)
     assert fake_store.entry_keys() == {kept} and fake_store.files("quarantine") == []
     assert size_log.total(fake_store.layout) == size_log.count(fake_store.layout)
+
+
+def test_a_file_that_the_limit_counts_is_removed_as_a_folder_is(fake_store, monkeypatch):
+    """As a tuning result that was set aside."""
+    monkeypatch.setattr(gc, "GRACE_SECONDS", 0.0)
+    path = text_files.write(fake_store.layout.path("objects"), "cuda-sm_90-8.json", "x" * 9_000)
+    assert staging.set_aside(fake_store.layout, path, "it is damaged")
+    size_log.measure(fake_store.layout)
+    limits.enforce(fake_store.layout, 8_000, None)
+    assert fake_store.files("quarantine") == [] and size_log.count(fake_store.layout) == 0
 
 
 def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch, tmp_path):
