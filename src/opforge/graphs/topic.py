@@ -22,7 +22,7 @@ TRITON_VERSION = re.compile(rb"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE
 
 def of(name: str) -> Topic:
     """Returns the topic of a name on this machine. Imports neither torch nor Triton. Raises SettingError."""
-    if not re.fullmatch(LABEL, name):
+    if not isinstance(name, str) or not re.fullmatch(LABEL, name):
         raise SettingError("name", name, EXPECTED)
     return Topic(ADAPTER, name, fingerprint())
 

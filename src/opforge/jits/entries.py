@@ -51,6 +51,8 @@ class Entries:
         """How often an entry was found, what was compiled, and why nothing is kept."""
         self._pid, self._lock = os.getpid(), ForkLock()
         self._pages, self._written = dict[str, Page](), list[str]()
+        self._problems = dict[str, str]()
+        """Why pages are not used, by their folders: each was warned of once."""
         self._folder = ("", 0)
         self._remotes: list[Remotes] = []
         self._note_withdrawals()
@@ -100,7 +102,7 @@ class Entries:
         with self._lock:
             for folder in [folder for folder, one in self._pages.items() if key in one.entries]:
                 del self._pages[folder]
-                store.set_aside(current_store(), self.topic, folder, problem)
+                store.set_aside(current_store(), self.topic, folder, problem, self._problems)
 
     def _find(self, key: str) -> tuple[Page, Files] | None:
         for one in self.pages:
@@ -126,7 +128,7 @@ class Entries:
         with self._lock:
             self._pages.pop(one.folder, None)
         if problem:
-            store.set_aside(current_store(), self.topic, one.folder, problem)
+            store.set_aside(current_store(), self.topic, one.folder, problem, self._problems)
         return None
 
     def _carries_problem(self, paths: Iterable[str]) -> str:
@@ -135,7 +137,7 @@ class Entries:
         return f"{ascii(bad[0])[:100]} is not a file of the adapter {self.topic.adapter}" if bad else ""
 
     def _look(self) -> None:
-        for one in store.find(current_store(), self.topic, self._holds, self._judge, self._pages):
+        for one in store.find(current_store(), self.topic, self._holds, self._judge, self._pages, self._problems):
             self._pages[one.folder] = one
 
     def _judge(self, read: Page) -> str:
@@ -302,7 +304,7 @@ class Entries:
                 self._look()
                 own = [one for one in self._pages.values() if not one.is_fetched]
                 mine = [one for one in own if one.folder in self._written]
-                made = store.united(among, self.topic, own if len(own) > store.MAX_OWN else mine)
+                made = store.united(among, self.topic, own if len(own) > store.MAX_OWN else mine, self._problems)
             if settings.remotes():
                 self.remotes().publish(made)
         except (CacheDirError, LockTimeoutError, OSError, ValueError) as error:

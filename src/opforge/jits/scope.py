@@ -47,7 +47,7 @@ class warm:
     """
 
     def __init__(self, name: str, jits: Sequence[str] | None = None) -> None:
-        if not re.fullmatch(LABEL, name):
+        if not isinstance(name, str) or not re.fullmatch(LABEL, name):
             raise SettingError("name", name, EXPECTED)
         known = adapter.every()
         if isinstance(jits, str):

@@ -31,16 +31,25 @@ def unfit(facts: Mapping[str, Any], holds: str) -> str:
     return "" if facts["holds"] == holds else f"it holds code for {facts['holds']!r}, expected {holds!r}"
 
 
-def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], but: Mapping[str, object]) -> list[Page]:
+def find(
+    among: Store,
+    where: Topic,
+    holds: str,
+    judge: Callable[[Page], str],
+    but: Mapping[str, object],
+    problems: dict[str, str],
+) -> list[Page]:
     """Returns the pages of a topic that can be used, except those in the folders `but`.
 
-    For each other one a warning says why not. One that is damaged is set aside. One that is not trusted now stays, and
-    so does one for another processor, of which nothing is said: a store may be shared.
+    For each other one a warning says why not, unless `problems` has that already: a page is looked at at each miss. One
+    that is damaged is set aside. One that is not trusted now stays, and so does one for another processor, of which
+    nothing is said: a store may be shared.
     """
     found = list[Page]()
     for folder in page.folders(among.layout, f"{where.key}."):
         if folder in but:
             continue
+        problem = ""
         try:
             read = page.read(folder, where, among.owners)
             if lacking := features.lacking(read.facts["features"]):
@@ -50,21 +59,31 @@ def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], b
             if not problem:
                 renew(folder, RENEW_SECONDS)
                 found.append(read)
-            else:
-                notices.warn(NOT_USED, where.name, folder, problem)
         except FileNotFoundError:
             if os.path.isdir(folder):  # otherwise another process has united it with others
-                set_aside(among, where, folder, "one of its files is missing")
+                set_aside(among, where, folder, "one of its files is missing", problems)
         except OSError as error:
-            notices.warn(NOT_USED, where.name, folder, f"it cannot be read ({error.strerror})")
+            problem = f"it cannot be read ({error.strerror})"
         except ValueError as error:
-            set_aside(among, where, folder, str(error))
+            set_aside(among, where, folder, str(error), problems)
+        if problem:
+            _warn(where, folder, problem, problems)
     return found
 
 
-def set_aside(among: Store, where: Topic, folder: str, problem: str) -> None:
-    """Moves a damaged page away, with a warning: otherwise each process would read it, and refuse it."""
-    notices.warn(NOT_USED, where.name, folder, problem)
+def _warn(where: Topic, folder: str, problem: str, problems: dict[str, str]) -> None:
+    """Says why a page is not used, once."""
+    if problems.get(folder) != problem:
+        notices.warn(NOT_USED, where.name, folder, problem)
+    problems[folder] = problem
+
+
+def set_aside(among: Store, where: Topic, folder: str, problem: str, problems: dict[str, str]) -> None:
+    """Moves a damaged page away, with a warning: otherwise each process would read it, and refuse it.
+
+    `problems` are those of which was warned. Where nothing can be moved the page is met again.
+    """
+    _warn(where, folder, problem, problems)
     if not staging.set_aside(among.layout, folder, problem):
         log.debug("%s could not be set aside", folder)
 
@@ -148,7 +167,7 @@ def _used(folder: str) -> float:
         return 0.0
 
 
-def united(among: Store, where: Topic, pages: Sequence[Page]) -> list[str]:
+def united(among: Store, where: Topic, pages: Sequence[Page], problems: dict[str, str]) -> list[str]:
     """Unites pages that were made here, as far as one may be large; returns the folders that have their entries.
 
     Of two entries with a key the first one stays. Raises OSError, ValueError.
@@ -166,7 +185,7 @@ def united(among: Store, where: Topic, pages: Sequence[Page]) -> list[str]:
             except FileNotFoundError:
                 pass  # another process has united it
             except PageError as error:
-                set_aside(among, where, one.folder, str(error))
+                set_aside(among, where, one.folder, str(error), problems)
             left.remove(one)
         if taken:
             facts = {"holds": taken[0].facts["holds"], "features": _features(taken)}

@@ -64,7 +64,7 @@ def test_what_a_killed_process_leaves_is_whole_or_nothing(machines, where, tmp_p
     own = machines.enter("machine")
     while killed(where, tmp_path / "library", number):
         number += 1
-        found = store.find(writable_store(), where, "pickle", lambda _page: "not made here", ())
+        found = store.find(writable_store(), where, "pickle", lambda _page: "not made here", (), {})
         assert len(found) <= 1 and len(pages(own)) == len(found) and not warnings_of_the_cache(), number
         if found:
             whole += 1

@@ -58,7 +58,7 @@ class TestEntries:
 
     def test_the_entries_of_all_pages_are_united_by_key(self, kept):
         pages.keep({"second": {"code": b"more"}})
-        assert [one.details for one in stored()] == ["1 entries", "1 entries"]
+        assert [one.details for one in stored()] == ["1 entry", "1 entry"]
         assert pages.entries().all_keys() == ["key", "second"]
 
     def test_a_scope_leaves_one_page(self, own_store):
@@ -167,7 +167,7 @@ class TestBounds:
     def test_pages_are_not_united_beyond_their_limit(self, own_store, monkeypatch):
         monkeypatch.setattr(page, "MAX_BYTES", 30)
         pages.keep({f"key-{number}": {"code": b"%12d" % number} for number in range(5)})
-        assert sorted(one.details for one in stored()) == ["1 entries", "2 entries", "2 entries"]
+        assert sorted(one.details for one in stored()) == ["1 entry", "2 entries", "2 entries"]
 
     def test_pages_are_united_with_one_entry_at_a_time_in_memory(self, own_store):
         made = pages.entries()
@@ -325,6 +325,18 @@ class TestFetched:
         assert [one.is_fetched for one in stored()] == [False]
         assert pages.entries().get("key") == CODE
 
+    def test_a_page_that_is_not_accepted_is_warned_of_once(self, published, nodes, monkeypatch, caplog):
+        """Each miss looks at it again: its key may be accepted meanwhile."""
+        assert pages.entries().get("key") == CODE
+        monkeypatch.delenv("OPFORGE_REMOTES")
+        nodes.trust(nodes.public, scopes=("jit:toy/other",))
+        found = pages.entries()
+        for key in ("key", "a", "b"):
+            assert found.get(key) is None
+        assert caplog.text.count("is not used: no key that signed it may sign jit:toy/copy") == 1
+        nodes.trust(nodes.public, scopes=("jit:toy/*",))
+        assert found.get("key") == CODE
+
     def test_it_is_fetched_once(self, published, monkeypatch):
         assert pages.entries().get("key") == CODE
         before = os.stat(stored()[0].path).st_ino
@@ -384,7 +396,7 @@ class TestFetched:
         entries.close()
         assert sorted((one.is_fetched, one.details) for one in stored()) == [
             (False, f"{store.MAX_OWN + 1} entries"),
-            (True, "1 entries"),
+            (True, "1 entry"),
         ]
 
     def test_a_page_that_was_changed_after_it_was_fetched(self, published, caplog):
