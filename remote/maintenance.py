@@ -22,8 +22,6 @@ from .topics import Topic
 from .withdrawals import CHOOSING, NOTHING, Unverified, Withdrawal
 
 BLOBS, CLAIMS = "v1/blobs/", "v1/claims/"
-MAX_STATEMENT_BYTES = statements.MAX_BYTES + (64 << 10)
-"""Of a file: the statement and its signatures."""
 UNUSED_SECONDS = 24 * 3600.0
 """How old a blob or a statement is that nothing names, before it is removed: a publisher puts these first."""
 _DIGEST = "[0-9a-f]{64}"
@@ -75,7 +73,7 @@ def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
         yield Placed("", item)
     for label, listed in topic.listing.statements.items() if topic.listing else ():
         name = statements.name_of(listed.digest)
-        stored = store.get(name, MAX_STATEMENT_BYTES)
+        stored = store.get(name, statements.MAX_FILE_BYTES)
         try:
             if stored is None:
                 raise UnreadableStatement(f"its file {name} is missing")
@@ -218,7 +216,7 @@ def _needs(store: ObjectStore, now: float, unused_for: float | None = None) -> _
     named = sorted(name for name in needs.names if name.startswith(statements.FOLDER))
     # Their topics may follow.
     young = [file.name for file in unnamed if file.name not in needs.names and not _is_old(file, now)]
-    for name, data in store.read_each([*named, *young], MAX_STATEMENT_BYTES):
+    for name, data in store.read_each([*named, *young], statements.MAX_FILE_BYTES):
         try:
             needs.names.update(statements.blobs_in_file(data, name.rpartition("/")[2]))
         except UnreadableStatement as error:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from opforge.errors import PublishError, SignatureError, StoreError
 
-from . import blobs, kinds, maintenance, statements, topics, withdrawals
+from . import blobs, kinds, maintenance, publish, statements, topics, withdrawals
 from .judging import counted
 from .maintenance import Placed
 from .removals import Uploads
@@ -169,7 +169,7 @@ class Copying:
             size += tree.blob.size if uploads.send(tree.blob.name, send) else 0
         if placed.label:
             name = statements.name_of(placed.signed.digest)
-            uploads.send(name, functools.partial(add_signatures, self._target, name, placed.signed))
+            uploads.send(name, functools.partial(publish.add_signatures, self._target, name, placed.signed))
         return size
 
 
@@ -230,37 +230,6 @@ def _copy_blob(source: ObjectStore, target: ObjectStore, blob: blobs.Blob, repor
         return target.put_if_absent(blob.name, file)
 
 
-def add_signatures(target: ObjectStore, name: str, signed: Signed) -> bool:
-    """Puts a statement's own file into a store, or adds its signatures to the one there; returns whether it was new.
-
-    Raises StoreError, PublishError, ValueError for more signatures than are read.
-    """
-    is_new = False
-
-    def change(stored: bytes | None) -> bytes | None:
-        nonlocal is_new
-        is_new = stored is None
-        try:
-            there = statements.read_file(stored, signed.digest) if stored is not None else Signed(signed.data)
-        except UnreadableStatement:
-            return signed.file()  # it is damaged
-        both = _union(there, signed)
-        return None if stored is not None and both == there else both.file()
-
-    topics.edit(target, name, maintenance.MAX_STATEMENT_BYTES, change, name)
-    return is_new
-
-
-def _union(there: Signed, ours: Signed) -> Signed:
-    """Returns a statement with the signatures of both. Raises ValueError for more than are read."""
-    both = tuple(dict.fromkeys((*there.signatures, *ours.signatures)))
-    if len(both) > max(len(there.signatures), statements.MAX_SIGNATURES):
-        more = ", ".join(sorted(ours.signers - there.signers)) or "others"
-        most = statements.MAX_SIGNATURES
-        raise ValueError(f"it has {len(there.signatures)} signatures there, at most {most} are read: not by {more}")
-    return there._replace(signatures=both)
-
-
 def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:
     """Adds statements to a topic that holds them; returns how many are new, or have new signatures.
 
@@ -279,7 +248,7 @@ def _merge_items(target: ObjectStore, topic: Topic, ready: list[Placed]) -> int:
             count += 1
             if places:
                 new = tuple(signature for signature in signed.signatures if signature not in known)
-                after[places[0]] = _union(after[places[0]], signed._replace(signatures=new))
+                after[places[0]] = publish.union(after[places[0]], signed._replace(signatures=new))
             else:
                 after.append(signed)
         return after

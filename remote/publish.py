@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import tempfile
 import time
-from typing import IO, BinaryIO, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import IO, Any, NamedTuple
 
 from opforge.errors import PublishError
 from opforge.foundation.events import emit
@@ -18,8 +19,9 @@ from .kinds import Kind, StoredArtifact
 from .offers import merged
 from .remotes import Remote
 from .signatures.keys import Signer
-from .statements import Statement
+from .statements import Signed, Statement, UnreadableStatement
 from .stores.protocol import ObjectStore
+from .transfer import Report, Reported, ignore
 
 FOREIGN_HINT = "Its publisher signs it: opforge mirror copies it with its signatures"
 DAMAGED_HINT = "Nothing was published: opforge verify sets it aside, and it is made again when it is needed"
@@ -30,11 +32,16 @@ class PackedTree(NamedTuple):
 
     tree: blobs.Tree
     file: IO[bytes]
+    report: Report = ignore
+    label: str = ""
+    """Its name in reports."""
 
     def send(self, store: ObjectStore) -> bool:
         """Sends it to a store; returns whether it was not there. Raises StoreError."""
         self.file.seek(0)
-        return store.put_if_absent(self.tree.blob.name, cast(BinaryIO, self.file))
+        blob, file = self.tree.blob, self.file
+        reported: Any = file if self.report is ignore else Reported(file, self.report, self.label, blob.size)
+        return store.put_if_absent(blob.name, reported)
 
 
 class Pushed(NamedTuple):
@@ -104,17 +111,73 @@ def add_statement(
 ) -> bool:
     """Signs a statement and adds it to its topic's file; returns whether anything was new.
 
-    Its blob is sent before, and looked at once more after; the signer's list of withdrawals is put there too. Raises
-    PublishError, StoreError, ValueError.
+    The signer's list of withdrawals is put there before. Raises PublishError, StoreError, ValueError.
     """
     item = statements.signed(stated, [signer] if signer else [], topics.MAX_ITEM_BYTES)
     kind.parse(item.data, stated.topic)  # what nobody could read must not be published
-    uploads = removals.Uploads(store)
-    if blob:
-        uploads.send(blob.tree.blob.name, functools.partial(blob.send, store))
-    if signer:
-        withdrawals.publish(store, signer, item.signatures[0].name)
     name = kind.topic_file(stated.topic)
-    is_new = topics.edit_items(store, name, lambda before: merged(before, item, kind.parse, kind.merge), what, where)
+
+    def add() -> bool:
+        if signer:
+            withdrawals.publish(store, signer, item.signatures[0].name)
+        return topics.edit_items(store, name, lambda before: merged(before, item, kind.parse, kind.merge), what, where)
+
+    return send(store, kind, item, [blob] if blob else [], add, what)
+
+
+def send(
+    store: ObjectStore, kind: Kind, item: Signed, trees: Sequence[PackedTree], add: Callable[[], bool], what: str
+) -> bool:
+    """Sends the trees of a statement, and then the statement; returns what `add` does, which adds it to its topic.
+
+    All of it is looked at once more afterwards: it may have been collected meanwhile. Raises StoreError, PublishError,
+    and what `add` raises.
+    """
+    uploads = removals.Uploads(store)
+    for packed in trees:
+        uploads.send(packed.tree.blob.name, functools.partial(packed.send, store))
+    if not kind.is_inline:
+        uploads.send(statements.name_of(item.digest), functools.partial(send_file, store, item, what))
+    is_new = add()
     uploads.keep()
     return is_new
+
+
+def send_file(store: ObjectStore, item: Signed, what: str) -> bool:
+    """Puts a statement's own file into a store, or adds its signatures to the one there; returns whether it was new.
+
+    Raises StoreError, PublishError.
+    """
+    name = statements.name_of(item.digest)
+    try:
+        return add_signatures(store, name, item)
+    except ValueError as error:
+        raise PublishError(what, store.url, str(error), f"Remove {name}, and publish again") from error
+
+
+def add_signatures(target: ObjectStore, name: str, signed: Signed) -> bool:
+    """Does what `send_file` does. Raises ValueError for more signatures than are read."""
+    is_new = False
+
+    def change(stored: bytes | None) -> bytes | None:
+        nonlocal is_new
+        is_new = stored is None
+        try:
+            there = statements.read_file(stored, signed.digest) if stored is not None else Signed(signed.data)
+        except UnreadableStatement:
+            return signed.file()  # it is damaged
+        both = union(there, signed)
+        return None if stored is not None and both == there else both.file()
+
+    topics.edit(target, name, statements.MAX_FILE_BYTES, change, name)
+    return is_new
+
+
+def union(there: Signed, ours: Signed) -> Signed:
+    """Returns a statement with the signatures of both. Raises ValueError for more than are read."""
+    both = tuple(dict.fromkeys((*there.signatures, *ours.signatures)))
+    if len(both) > max(len(there.signatures), statements.MAX_SIGNATURES):
+        more = ", ".join(sorted(ours.signers - there.signers)) or "others"
+        most = statements.MAX_SIGNATURES
+        raise ValueError(f"it has {len(there.signatures)} signatures there, at most {most} are read: not by {more}")
+    return there._replace(signatures=both)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,19 +18,19 @@ from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
-from opforge.remote import blobs, mirror, statements, withdrawals
+from opforge.remote import blobs, statements, withdrawals
 from opforge.remote.blobs import Tree
-from opforge.remote.removals import Uploads
+from opforge.remote.publish import PackedTree, send, send_file
 from opforge.remote.signatures import trust
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.topics import ListedStatement
-from opforge.remote.transfer import Report, Reported, ignore
+from opforge.remote.transfer import Report, ignore
 
 from . import index, release
 from .index import Edit, Index
-from .release import Release, Variant
+from .release import PACKAGE, Release, Variant
 
 CHECKS = "checks.json"
 OUTCOMES = table(record({"digest": TEXT, "checks": table(TEXT)}))
@@ -206,30 +205,27 @@ def _publish(
     `stack` holds the blobs: one may have to be sent again.
     """
     name, number = facts.name, facts.version
-    what, uploads = f"{name} {number}", Uploads(store)
-    checks, variants = _checks(packed[0].folder), []
+    what, trees, variants = f"{name} {number}", list[PackedTree](), list[Variant]()
+    checks = _checks(packed[0].folder)
     for part in packed:
         file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-        tree = _packed(part, file, store.url)
-        uploads.send(tree.blob.name, functools.partial(_send, store, tree, file, report, part.label))
-        variants.append(Variant(_candidate(part), tree, checks.get((part.label, part.digest), UNRECORDED)))
+        trees.append(PackedTree(_packed(part, file, store.url), file, report, part.label))
+        outcomes = checks.get((part.label, part.digest), UNRECORDED)
+        variants.append(Variant(_candidate(part), trees[-1].tree, outcomes))
     new = facts._replace(variants=tuple(variants))
     signed = statements.signed(new.statement(), [signer] if signer else [])
     release.parse(signed.data, what, name, number)  # what nobody could read must not be published
     if there.own not in ("", signed.digest):
         raise _lost(store, what, "the list of its key names this version")
     _refuse_others(store, there, signed, what)
-    own_file = statements.name_of(signed.digest)
-    uploads.send(own_file, functools.partial(_add, store, signed, what))
     edit = _listing(store, there if signer else There(), signed.digest, facts)
     try:
-        is_new = index.change(store, name, edit) is not None
+        is_new = send(store, PACKAGE, signed, trees, lambda: index.change(store, name, edit) is not None, what)
     except PublishError:  # another was quicker; perhaps with the same files, and other outcomes of the checks
         quicker = _there(store, facts, signer)
         if not quicker.binds:
             raise
         return _same(store, quicker, packed, facts, signer)
-    uploads.keep()
     return Published(name, number, signed.digest, sum(part.blob.size for part in variants), is_new)
 
 
@@ -244,22 +240,6 @@ def _refuse_others(store: ObjectStore, there: There, own: Signed, what: str) -> 
         file = statements.name_of(there.signed.digest)
         hint = f"Trust that key: opforge key trust NAME:KEY --for SCOPE. If the key is unknown, remove {file}"
         raise PublishError(what, store.url, reason, f"{hint}, and publish again")
-
-
-def _add(store: ObjectStore, signed: Signed, what: str) -> bool:
-    """Puts a release, or adds its signatures to the one there; returns whether it was new. Raises PublishError."""
-    file = statements.name_of(signed.digest)
-    try:
-        return mirror.add_signatures(store, file, signed)
-    except ValueError as error:
-        raise PublishError(what, store.url, str(error), f"Remove {file}, and publish again") from error
-
-
-def _send(store: ObjectStore, tree: Tree, file: IO[bytes], report: Report, label: str) -> bool:
-    """Sends a blob; returns whether the store had none of this name. Raises StoreError."""
-    file.seek(0)
-    reported: Any = Reported(file, report, label, tree.blob.size)
-    return store.put_if_absent(tree.blob.name, reported)
 
 
 def _packed(part: Packed, file: IO[bytes], url: str) -> Tree:
@@ -333,7 +313,7 @@ def _sign(
         reason = f"it was published with other facts, signed by {others or 'nobody'}: its license, source or commit"
         hint = "Pack it from the same commit, or publish it under another version"
         raise PublishError(f"{there.name} {there.version}", store.url, reason, hint)
-    _add(store, Signed(signed.data, (named,)), f"{there.name} {there.version}")
+    send_file(store, Signed(signed.data, (named,)), f"{there.name} {there.version}")
 
 
 def _candidate(part: Packed) -> VariantCandidate:

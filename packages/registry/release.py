@@ -25,7 +25,7 @@ from opforge.remote.statements import Signed, Statement, UnreadableStatement
 from opforge.remote.stores.protocol import ObjectStore
 
 KIND = "package"
-MAX_BYTES = statements.MAX_BYTES + (64 << 10)
+MAX_BYTES = statements.MAX_FILE_BYTES
 """Of a file: the statement and its signatures."""
 EXPECTED = "a release as opforge publish writes it"
 LABEL = re.compile(r"[a-z0-9][a-z0-9._+-]{0,299}")

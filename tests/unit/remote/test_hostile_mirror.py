@@ -204,9 +204,9 @@ class TestListsOfWithdrawals:
     def test_a_list_that_failed_once_is_copied_with_the_next_topic(self, nodes, target, entry, damaged):
         copying = mirror.Copying(nodes.store, target, mirror.ignore, False)
         (topic,) = topics.in_store(nodes.store, "op")
-        assert copying.topic(topic, lambda _kind, _name: True).statements == 0
+        assert copying.topic(topic, lambda _kind, _name, _label: True).statements == 0
         damaged[0].write_bytes(damaged[1])
-        assert copying.topic(topic, lambda _kind, _name: True).statements == 1
+        assert copying.topic(topic, lambda _kind, _name, _label: True).statements == 1
         assert target.get(withdrawals.name_of("ci"), withdrawals.MAX_BYTES).data == damaged[1]
 
     def test_a_newer_one_that_knows_less_takes_the_place_of_none(self, nodes, target, entry, mirrored):

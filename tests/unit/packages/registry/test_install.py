@@ -69,7 +69,7 @@ class TestInstall:
         assert os.path.basename(registry.root.release("acme/plain", listed.version.canonical)) == "1.json"
         with pytest.raises(PublishError, match=r"acme/plain 1 .*this version was published with other files"):
             registry.publish(number="1", text="VALUE = 2\n")
-        for own in ({}, withdrawals.own(registry.store, keys.signer("ci"), "ci").released):
+        for own in (withdrawals.Withdrawals("ci", 0.0), withdrawals.own(registry.store, keys.signer("ci"), "ci")):
             subject = withdraw._subject(registry.store, "acme/plain@1.0", own)
             assert subject == withdraw._subject(registry.store, "acme/plain@1", own) == "package:acme/plain@1"
         withdraw_release(registry.store, "acme/plain@1", "wrong", LOADING)
