@@ -118,3 +118,15 @@ def test_the_contract_of_tools_of_their_own_names_everything_else():
     parts = {".".join(name.split(".")[: 3 if name.startswith(divided) else 2]) for name, _path in modules()}
     others = parts - {"opforge", "opforge.__main__", "opforge.foundation.opforge_version", *divided} - MAY_USE
     assert {*found["forbidden_modules"]} == others - {*found["source_modules"]}
+
+
+def test_the_cache_knows_no_jit_and_no_dtype():
+    """It gets names, paths and bytes: what they are is said by kinds, above it."""
+    found = []
+    for module, path in modules():
+        if module.startswith("opforge.cache"):
+            with open(path, encoding="utf-8") as file:
+                found += [
+                    f"{module}: {word}" for word in re.findall(r"(?i)triton|inductor|cubin|b?float\d+", file.read())
+                ]
+    assert found == []
