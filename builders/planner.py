@@ -53,7 +53,8 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     debug_flags = [flag for flag in (*optional, *user_compile) if flag.startswith("-g")]
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
     strip = () if debug_flags or _strips((*spec.link_flags, *user_link)) else ("-Wl,--strip-debug",)
-    flags = _Flags(spec, toolchain, (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags), user_compile)
+    common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
+    flags = _Flags(spec, toolchain, common, device.device_flags, user_compile)
     include = (*include_folders(spec, spec.include_dirs), *_root_includes(spec))
     defines = _defines(spec, part, device)
     return BuildPlan(
@@ -94,6 +95,8 @@ class _Flags(NamedTuple):
     toolchain: Toolchain
     common: tuple[str, ...]
     """Those that opforge and the ABI give every source."""
+    of_abi: tuple[str, ...]
+    """Those that the ABI gives the device's own sources."""
     user: tuple[str, ...]
     """Those of the user's variables."""
 
@@ -109,7 +112,7 @@ class _Flags(NamedTuple):
         spec = self.spec
         arch = arch or spec.own_arch or spec.target.arch
         flags = self.toolchain.device_flags(arch, (*self.common, *spec.mode_flags))
-        return flag_paths.named(_without_lists((*flags, *spec.device_flags, *more)), spec.roots)
+        return flag_paths.named(_without_lists((*flags, *self.of_abi, *spec.device_flags, *more)), spec.roots)
 
 
 def _planned(

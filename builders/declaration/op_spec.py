@@ -153,8 +153,8 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if not sources:
         advice = "Name at least one file in `sources`"
         raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
-    if abi == abis.FACADE and device != "cpu":
-        advice = 'It has no headers for devices yet: declare abi="torch", or "torch-stable" for rewritten sources'
+    if abi == abis.FACADE and device not in ("cpu", "cuda"):
+        advice = 'It has headers for the CPU and CUDA: declare abi="torch", or "torch-stable" for rewritten sources'
         raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
     if type(declared.abi) is str:  # otherwise they may be for another device
         _check_functions(builder, abi, get("fakes"), get("signatures"))

@@ -10,7 +10,7 @@ from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpforgeError, SettingError
 
 from . import machine
-from .abi import PLAIN
+from .abi import FACADE, PLAIN
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -144,7 +144,7 @@ def device_problems(target: Target, abi: str, here: Machine) -> list[str]:
 
     problems = []
     library = TORCH_LIBRARY.get(target.device)
-    if abi != PLAIN and library and (problem := torch_library_problem([library], here)):
+    if abi not in (PLAIN, FACADE) and library and (problem := torch_library_problem([library], here)):
         problems.append(f"{problem}; to build it for another machine: build-ops --target {target}")
     missing = [arch for arch in here.devices if not archs.run_mode(target.device, arch, target.arch)]
     if missing:

@@ -28,6 +28,15 @@ STANDARD = "c++17"
 # Two libraries of the facade in one process share no symbol, nor what std makes of their classes.
 HIDDEN = ("-fvisibility=hidden", "-fvisibility-inlines-hidden")
 
+# What torch's own builder gives nvcc for every source: CUDA's operators of its half would be ambiguous with at::Half's.
+OF_NVCC = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+)
+
 
 def defines(name: str) -> tuple[tuple[str, str], ...]:
     """Returns the macros of a source of the extension `name`, with their values."""
@@ -76,10 +85,18 @@ def compile_flags(name: str, torch_headers: Path, python_include: Path, standard
         python_include: The folder of Python.h, for sources that include it.
         standard: The standard of C++.
     """
+    return ["-fPIC", *HIDDEN, *_shared_flags(name, torch_headers, python_include, standard)]
+
+
+def nvcc_flags(name: str, torch_headers: Path, python_include: Path, standard: str = STANDARD) -> list[str]:
+    """Returns the flags of nvcc for a source in CUDA. The arguments are those of `compile_flags`."""
+    of_host = [f"-Xcompiler={flag}" for flag in ("-fPIC", *HIDDEN)]
+    return [*of_host, *OF_NVCC, *_shared_flags(name, torch_headers, python_include, standard)]
+
+
+def _shared_flags(name: str, torch_headers: Path, python_include: Path, standard: str) -> list[str]:
     return [
         f"-std={standard}",
-        "-fPIC",
-        *HIDDEN,
         *(f"-D{macro}={value}" if value else f"-D{macro}" for macro, value in defines(name)),
         f"-I{INCLUDE}",
         *(part for folder in (torch_headers, python_include) for part in ("-isystem", str(folder))),

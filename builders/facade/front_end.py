@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from opforge.foundation import exit_status
 
-from .flags import STANDARD, compile_flags, link_torch_headers
+from .flags import STANDARD, compile_flags, link_torch_headers, nvcc_flags
 from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, PYTHON_TYPES, Kind, Obstacle, Sources, covered
 
 MESSAGE = re.compile(
@@ -26,11 +26,18 @@ OF_TORCH = re.compile(
     r"|['\u2018](?:AT|TORCH|C10|CAFFE2|PYBIND11|THC?)_\w+['\u2019]"
     r"|stable ABI|poisoned|has no conversion"
 )
+OF_NVCC = re.compile(r"^(?P<path>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$")
+"""An error of nvcc's front end. What needed the line follows, each with its place, and then an empty line."""
+NEEDED = re.compile(r"\bat line (?P<line>\d+)(?: of (?P<path>.+))?$")
+ASSERTED = re.compile(r'static assertion failed with "(.*)"$')
+DEVICE = ("-gencode", "arch=compute_80,code=sm_80", "-fdevice-syntax-only", "-cuda")
+"""nvcc's options for its front ends alone: the host's half is not compiled, and no code is made for a device."""
 MISSING = re.compile(r"(?P<name>[^\s:'\u2019]+): No such file or directory|'(?P<other>[^']+)' file not found")
 NAMED = re.compile(
-    r"no member named ['\u2018](\w+)['\u2019]"
+    r"no member (?:named )?['\u2018](\w+)['\u2019]"
     r"|^['\u2018](\w+)['\u2019] (?:is not a member|was not declared|does not name)"
     r"|^use of undeclared \w+ '(\w+)'"
+    r"|^identifier '(\w+)' is undefined"
 )
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
 OPENED = re.compile(r"\.+ (.+)$")
@@ -58,16 +65,22 @@ class Refusals(NamedTuple):
 
 
 def refusals(
-    compiler: Sequence[str], sources: Sources, torch_include: Path, work: Path, standard: str = STANDARD
+    compiler: Sequence[str],
+    sources: Sources,
+    torch_include: Path,
+    work: Path,
+    standard: str = STANDARD,
+    nvcc: str = "",
 ) -> Refusals:
-    """Compiles the C++ sources without making code, and returns what is refused.
+    """Compiles the sources without making code, and returns what is refused.
 
     Args:
         compiler: The C++ compiler's program and flags.
-        sources: The sources. Those in CUDA are left out.
+        sources: The sources.
         torch_include: torch's include folder.
         work: An empty folder for what the compiler needs.
         standard: The standard of C++.
+        nvcc: The compiler of sources in CUDA; empty to leave them out.
 
     Raises:
         FileNotFoundError: torch's headers are not there.
@@ -79,17 +92,24 @@ def refusals(
             if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]) and ".." not in match[2]:
                 (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
                 (empty / match[2]).touch()
-    flags = compile_flags("extension", headers, Path(sysconfig.get_path("include")), standard)
+    given = ("extension", headers, Path(sysconfig.get_path("include")), standard)
+    flags, listed = compile_flags(*given), work / "listed.d"
+    of_cuda = ["-ccbin", compiler[0], "-w", *DEVICE, "-MD", "-MF", str(listed), "-o", str(work / "half.ii")]
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
-        if unit.suffix == ".cu":
+        if unit.suffix == ".cu" and not nvcc:
             continue
         folders = [part for folder in (*sources.folders_of(unit), empty) for part in ("-I", str(folder))]
-        output = _output([*compiler, "-w", "-H", "-fsyntax-only", *flags, *folders, str(unit)])
+        if unit.suffix == ".cu":
+            output = _output([nvcc, *of_cuda, *nvcc_flags(*given), *folders, str(unit)])
+        else:
+            output = _output([*compiler, "-w", "-H", "-fsyntax-only", *flags, *folders, str(unit)])
         if output is None:
             not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
             continue
         text, opened = output
+        if unit.suffix == ".cu":
+            text, opened = _as_others_say(text), _listed(listed)
         included.update(os.path.relpath(name, empty) for name in opened if Path(name).is_relative_to(empty))
         missing = [match for match in map(MISSING.search, text.splitlines()) if match]
         for match in missing:
@@ -142,6 +162,40 @@ def _output(command: Sequence[str]) -> tuple[str, set[str]] | None:
     opened = {match[1] for match in map(OPENED.match, lines) if match}
     said = "\n".join(line for line in lines if not OPENED.match(line)).strip()
     return (said or f"error: it ended with {ended.returncode}") if ended.returncode else "", opened
+
+
+def _listed(path: Path) -> set[str]:
+    """Returns the files in a compiler's list of what it read; none if it has written none."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return set()
+    path.unlink()
+    return set(re.findall(r"(?:\\.|[^\s\\])+", text))
+
+
+def _as_others_say(output: str) -> str:
+    """Returns the output of nvcc's front end with its errors in the form of other compilers.
+
+    Each is preceded by a line for each place that needed it.
+    """
+    lines = list[str]()
+    said = iter(output.splitlines())
+    for line in said:
+        match = OF_NVCC.match(line)
+        if not match:
+            lines.append(line)
+            continue
+        path = match["path"]
+        text = ASSERTED.sub(r"static assertion failed: \1", match["text"])
+        for context in said:
+            if not context.strip():
+                break
+            if needed := NEEDED.search(context):
+                path = needed["path"] or path
+                lines.append(f"{path}:{needed['line']}: required from here")
+        lines.append(f"{match['path']}:{match['line']}: error: {text.replace(chr(34), chr(39))}")
+    return "\n".join(lines)
 
 
 def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:

@@ -60,7 +60,6 @@ NO_CLASS = "the stable ABI has no classes of TorchScript and no intrusive pointe
 NO_IMPL = "the stable ABI shows a tensor's sizes, dtype and memory, and nothing of its storage or implementation"
 NO_GRAPH = "the stable ABI has no nodes of autograd's graph: a torch::autograd::Function works"
 NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call operators instead"
-CUDA = "the facade's headers for CUDA compile, and no builder uses them yet: leave it out by --cpu"
 NO_CUDA = "the facade's headers for CUDA do not have this"
 OF_CUDA_NAMES = (
     r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
@@ -382,7 +381,7 @@ def scan(paths: Iterable[Path], include_folders: Sequence[Path] = ()) -> list[Ob
     """Returns every obstacle in sources, and in the files of theirs that they include.
 
     Args:
-        paths: The sources. One that is written in CUDA is an obstacle by itself.
+        paths: The sources, in C++ or CUDA.
         include_folders: Where their own headers are found, beside the folder of the file that includes them.
 
     Raises:
@@ -395,8 +394,6 @@ def obstacles_of(sources: Sources) -> list[Obstacle]:
     """Returns every obstacle that the text of these sources shows, by file and line."""
     found: dict[Obstacle, None] = {}
     for path, plain in sources.files.items():
-        if path.suffix in (".cu", ".cuh"):
-            found[Obstacle(path, 1, path.name, Kind.LATER, CUDA)] = None
         found.update(dict.fromkeys(_in_text(path, plain)))
     return sorted(found)
 

@@ -7,12 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opforge.accelerator import archs
-from opforge.builders.declaration.abi import STABLE, TORCH
+from opforge.builders.declaration.abi import FACADE, STABLE, TORCH
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.machine import torch_built_for
+from opforge.builders.facade import flags as facade
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
@@ -51,6 +53,20 @@ STUB_HEADERS = (
 """Headers that the host's half of a source includes after nvcc has generated it: nvcc's own list omits these."""
 OWN_FLAGS = ("-std=", "-O", "-g", "-D", "-I")
 """Prefixes of the flags that nvcc takes as a C++ compiler does. All others are for its host compiler."""
+SYSTEM = "-isystem"
+"""A flag that nvcc takes as well, with the next word."""
+RUNTIME = (
+    "-Wl,--as-needed",
+    "-Wl,--exclude-libs,libcudart_static.a",
+    "-lcudart_static",
+    "-lrt",
+    "-lpthread",
+    "-ldl",
+)
+"""The flags that link CUDA's runtime into a library, which then needs no libcudart.
+
+Its symbols are not exported: another version of it in the process must not replace them.
+"""
 NOTHING = ("-x", "cu", "-c", os.devnull, "-o", os.devnull)
 """Options that compile an empty source."""
 INSTALL = (
@@ -173,19 +189,11 @@ class Nvcc(DeviceToolchain):
         return [*headers, *super().unlisted_files()]
 
     def part(self, abi: str) -> DevicePart:
-        # The runtime is linked in, so that the library needs no libcudart. Its symbols are not exported: another
-        # version of it in the process must not replace them.
-        runtime = (
-            "-Wl,--as-needed",
-            "-Wl,--exclude-libs,libcudart_static.a",
-            "-lcudart_static",
-            "-lrt",
-            "-lpthread",
-            "-ldl",
-        )
-        part = DevicePart(system_include=self.headers(), link_flags=runtime, requires=(("cuda", self.release),))
+        part = DevicePart(system_include=self.headers(), link_flags=RUNTIME, requires=(("cuda", self.release),))
         if abi == STABLE:
             return part._replace(defines=(("USE_CUDA", ""),), stubs=("libtorch_cuda.so",))
+        if abi == FACADE:  # libtorch_cuda.so is looked up at run time: the library loads beside a torch without it
+            return part._replace(device_flags=facade.OF_NVCC)
         if abi == TORCH:
             self._match_torch()
             return part._replace(stubs=("libc10_cuda.so", "libtorch_cuda.so"))
@@ -204,7 +212,10 @@ class Nvcc(DeviceToolchain):
             )
 
     def device_flags(self, arch: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-        own = [flag if flag.startswith(OWN_FLAGS) else _to_host(flag) for flag in flags]
+        own = [
+            flag if flag.startswith(OWN_FLAGS) or SYSTEM in (before, flag) else _to_host(flag)
+            for before, flag in pairwise(("", *flags))
+        ]
         own += map(_to_host, self.host.target_flags("cpu", ()))
         if "-g" in flags:
             own.append("-lineinfo")

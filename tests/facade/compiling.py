@@ -64,10 +64,6 @@ def command(
     return ["g++", "-w", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]
 
 
-# As torch's own builder gives them: without these, comparisons of at::Half with CUDA's half are ambiguous.
-NO_HALF = ("OPERATORS", "CONVERSIONS", "2_OPERATORS")
-
-
 def cuda_command(
     name: str, source: Path, target: Path, options: Sequence[str] = (), architecture: str = "90"
 ) -> list[str]:
@@ -75,14 +71,9 @@ def cuda_command(
     links = target.parent / "torch-headers"
     links.mkdir(parents=True, exist_ok=True)
     flags.link_torch_headers(links, TORCH)
-    given = flags.compile_flags(name, links, Path(sysconfig.get_path("include")))
-    of_host = [part for part in given if part.startswith("-f")]
-    plain = [part for part in given if part not in of_host]
-    no_half = [f"-D__CUDA_NO_HALF{'' if part[0] == '2' else '_'}{part}__" for part in NO_HALF]
+    given = flags.nvcc_flags(name, links, Path(sysconfig.get_path("include")))
     arch = ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
-    passed = [part for option in of_host for part in ("-Xcompiler", option)]
-    relaxed = ["--expt-relaxed-constexpr", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__", *no_half]
-    return ["nvcc", "-w", "-c", *arch, *passed, *relaxed, *plain, *options, str(source), "-o", str(target)]
+    return ["nvcc", "-w", "-c", *arch, *given, *options, str(source), "-o", str(target)]
 
 
 def compile_library(

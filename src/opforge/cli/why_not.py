@@ -45,6 +45,16 @@ class Report(NamedTuple):
     """How many of the obstacles are CUDA's: --cpu leaves them out."""
     to_write: str
     """The line to write if nothing keeps the sources."""
+    read_only: tuple[Path, ...] = ()
+    """Sources in CUDA that were not compiled, as there is no nvcc."""
+
+
+class Compilers(NamedTuple):
+    """What sources are compiled by."""
+
+    host: tuple[str, ...] = ()
+    """The C++ compiler's program and flags; empty if sources are only read."""
+    nvcc: str = ""
 
 
 @click.command("why-not", cls=Guarded, epilog=EXIT_CODES)
@@ -75,8 +85,8 @@ def command(what: Sequence[str], cpu: bool, folders: Sequence[str], no_compile: 
       opforge why-not --cpu torch_scatter-2.1.2.tar.gz
     """
     with tempfile.TemporaryDirectory(prefix="opforge-why-not-") as work:
-        compiler = () if no_compile else _compiler()
-        reports = _reports(what, cpu, [Path(folder) for folder in folders], compiler, Path(work))
+        compilers = Compilers() if no_compile else _compilers(cpu)
+        reports = _reports(what, cpu, [Path(folder) for folder in folders], compilers, Path(work))
     if as_json:
         emit_json(_document(reports))
     else:
@@ -84,9 +94,10 @@ def command(what: Sequence[str], cpu: bool, folders: Sequence[str], no_compile: 
     click.get_current_context().exit(FAILED if any(found.obstacles or found.not_judged for found in reports) else OK)
 
 
-def _compiler() -> Sequence[str]:
-    """Returns the C++ compiler, or nothing, with a note, where sources can only be read."""
+def _compilers(cpu: bool) -> Compilers:
+    """Returns the compilers, or none, with a note, where sources can only be read."""
     from opforge.builders.declaration.machine import torch_folder
+    from opforge.builders.toolchains import nvcc
     from opforge.builders.toolchains.host import find_compiler
     from opforge.errors import ToolchainNotFoundError
 
@@ -97,13 +108,14 @@ def _compiler() -> Sequence[str]:
         compiler, problem = (), str(error).partition("\n")[0]
     if problem:
         messages.show("note", f"the sources are only read, and not compiled: {problem}")
-        return ()
-    return compiler
+        return Compilers()
+    try:
+        return Compilers(tuple(compiler), "" if cpu else nvcc.find())
+    except ToolchainNotFoundError:
+        return Compilers(tuple(compiler))
 
 
-def _reports(
-    what: Iterable[str], cpu: bool, folders: Sequence[Path], compiler: Sequence[str], work: Path
-) -> list[Report]:
+def _reports(what: Iterable[str], cpu: bool, folders: Sequence[Path], compilers: Compilers, work: Path) -> list[Report]:
     """Returns the reports: one for all files that are named, and one for each project."""
     from opforge.builders.facade.obstacles import HEADER_ENDINGS, UNIT_ENDINGS
 
@@ -114,11 +126,11 @@ def _reports(
             raise InspectionError(
                 str(file), problem, f"Name such files ({', '.join(UNIT_ENDINGS)}), a folder or an sdist"
             )
-    reports = [_report(files, None, cpu, folders, compiler, work, _of_load(files))] if files else []
+    reports = [_report(files, None, cpu, folders, compilers, work, _of_load(files))] if files else []
     for name in what:
         if Path(name) not in files:
             root, shown = _project(name, work)
-            found = _report([], root, cpu, folders, compiler, work, _of_project(root, shown))
+            found = _report([], root, cpu, folders, compilers, work, _of_project(root, shown))
             reports.append(_shown(found, root, shown))
     return reports
 
@@ -128,7 +140,7 @@ def _report(
     root: Path | None,
     cpu: bool,
     folders: Sequence[Path],
-    compiler: Sequence[str],
+    compilers: Compilers,
     work: Path,
     to_write: str,
 ) -> Report:
@@ -143,13 +155,16 @@ def _report(
         kinds = "C++ source for the CPU" if cpu else "C++ or CUDA source"
         raise InspectionError(str(root), f"it has no {kinds} that includes torch", "Name its source folder")
     obstacles, not_judged = obstacles_of(sources), list[str]()
-    if compiler:
+    read_only: tuple[Path, ...] = ()
+    if compilers.host:
         known = {(found.path, found.line) for found in obstacles}
         scratch = Path(tempfile.mkdtemp(dir=work))
         standard = standard_of(root) if root else STANDARD
-        said = refusals(compiler, sources, Path(torch_folder() or "") / "include", scratch, standard)
+        include = Path(torch_folder() or "") / "include"
+        said = refusals(compilers.host, sources, include, scratch, standard, compilers.nvcc)
         not_judged = said.not_judged
-        if not not_judged and not any(unit.suffix == ".cu" for unit in sources.units):
+        read_only = tuple(unit for unit in sources.units if unit.suffix == ".cu" and not compilers.nvcc)
+        if not not_judged and not read_only:
             obstacles = [found for found in obstacles if found.header is None or found.header in said.included]
         further = (found for found in said.obstacles if (found.path, found.line) not in known)
         obstacles = sorted([*obstacles, *further])
@@ -158,7 +173,7 @@ def _report(
         without = obstacles_of(find_sources(every, folders, root, without_cuda=True))
         scanned = len(obstacles_of(sources))
         of_cuda = scanned - len(without)
-    return Report(sources, obstacles, not_judged, of_cuda, to_write)
+    return Report(sources, obstacles, not_judged, of_cuda, to_write, read_only)
 
 
 def _is_project_file(name: str) -> bool:
@@ -248,7 +263,8 @@ def _shown(found: Report, root: Path, shown: str) -> Report:
     not_judged = [text.replace(f"{root}{os.sep}", f"{root.name}{os.sep}") for text in found.not_judged]
     left_out = tuple((path(unit), header) for unit, header in found.sources.left_out)
     sources = dataclasses.replace(found.sources, units=units, left_out=left_out)
-    return found._replace(sources=sources, obstacles=obstacles, not_judged=not_judged)
+    read_only = tuple(map(path, found.read_only))
+    return found._replace(sources=sources, obstacles=obstacles, not_judged=not_judged, read_only=read_only)
 
 
 def _of_load(files: Sequence[Path]) -> str:
@@ -306,6 +322,9 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
             click.echo()
         for text in found.not_judged:
             messages.show("warning", text)
+        if found.read_only:
+            others = f" and {counted(len(found.read_only) - 1, 'other')}" if len(found.read_only) > 1 else ""
+            messages.show("note", f"{found.read_only[0]}{others} was only read, and not compiled: there is no nvcc")
         for unit, header in found.sources.left_out:
             messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:

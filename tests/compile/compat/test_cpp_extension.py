@@ -283,9 +283,9 @@ def test_load_of_a_project_that_compiles_on_import_is_on_the_facade_if_install_i
         assert loaded.twice(torch.tensor([1.5])).item() == 3 and loaded.__file__.startswith(str(own_store))
         records = [json.loads(found.read_text()) for found in own_store.glob("v2/entries/*/record.json")]
         assert [record["abi"] for record in records] == ["torch-facade"]
-        kernel = text_files.write(own_store.parent, f"{name}.cu", "")
-        with pytest.raises(errors.BuilderError, match=r"abi='torch-facade' for cuda\. It has no headers for devices"):
-            module.load(f"{name}_of_cuda", [path, kernel])  # and not left to torch
+        kernel = text_files.write(own_store.parent, f"{name}.sycl", "")
+        with pytest.raises(errors.BuilderError, match=r"abi='torch-facade' for xpu\. It has headers for the CPU and"):
+            module.load(f"{name}_of_xpu", [path, kernel])  # and not left to torch
     finally:
         cpp_extension.uninstall()
 

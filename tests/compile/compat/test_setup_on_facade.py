@@ -2,19 +2,22 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from facade.wheels import link_distributions
-from support import child_processes
+from support import child_processes, text_files
 from support.compat import installed_metadata
-from support.paths import CHECKOUT
+from support.paths import CHECKOUT, SUPPORT
 
-from opforge.compat.cpp_extension.extension_builder import facade_problem
+from opforge.builders.inspection import elf
 
 SETUP = """\
 from setuptools import Extension, setup
@@ -59,7 +62,7 @@ def _project(folder: Path) -> Path:
     return folder
 
 
-def _wheel(tree: Path, work: Path, store: Path) -> tuple[Path | None, str, list[tuple[str, str]]]:
+def _wheel(tree: Path, work: Path, store: Path, **variables: str) -> tuple[Path | None, str, list[tuple[str, str]]]:
     """Runs `pip wheel` in a project. Returns the wheel, the output, and the store's hits and builds."""
     out, log = work / f"wheels-{tree.name}", work / f"events-{tree.name}"
     log.unlink(missing_ok=True)
@@ -72,6 +75,7 @@ def _wheel(tree: Path, work: Path, store: Path) -> tuple[Path | None, str, list[
         OPFORGE_LOG=str(log),
         PYTHONPATH=os.pathsep.join([site, os.path.join(CHECKOUT, "src")]),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
+        **variables,
     )
     argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(out), "."]
     process = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
@@ -121,11 +125,105 @@ def test_one_variable_makes_a_wheel_for_every_torch_and_python(tmp_path: Path) -
     assert output.count("csrc/module.cpp` lists every line that the facade of torch's headers does not have") == 1
 
 
-def test_cuda_is_refused_with_its_reason() -> None:
-    from torch.utils.cpp_extension import CppExtension
+OF_CUDA = """\
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
 
-    extension = CppExtension("mine._C", ["csrc/op.cpp", "csrc/kernel.cu"])
-    assert facade_problem(extension) == "the facade has no headers for CUDA yet"
+flags = {"cxx": ["-O0"], "nvcc": ["-O1", "-gencode=arch=compute_80,code=sm_80"]}
+setup(
+    name="scaled",
+    version="1",
+    packages=["scaled"],
+    ext_modules=[
+        CUDAExtension("scaled._C", ["csrc/kernel.cu"], extra_compile_args=flags),
+        CUDAExtension("scaled._host", ["csrc/host.cpp"], extra_compile_args=flags),
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+KERNEL = Path(SUPPORT, "facade", "cuda_source.cu")
+"""What public sources in CUDA use of torch's headers."""
+HOST = """\
+#include <c10/cuda/CUDAStream.h>
+#include <torch/extension.h>
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.def("stream", [] { c10::cuda::getCurrentCUDAStream(0).synchronize(); });
+    m.def("devices", [] { return int(c10::cuda::device_count()); });
+    m.def("check", [] { C10_CUDA_CHECK(cudaErrorInvalidValue); });
+}
+"""
+USE_CUDA = """
+import torch
+from scaled import _C, _host
+def text(call, *values):
+    try:
+        call(*values)
+    except RuntimeError as error:
+        return str(error)
+print(text(_C.scaled, torch.ones(2), 2.0))
+print(text(_host.stream))
+print(_host.devices(), text(_host.check))
+"""
+
+
+@pytest.mark.test_all
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc on PATH")
+@pytest.mark.skipif(torch.version.cuda is not None, reason="it shows what is done without torch's own CUDA")
+def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(tmp_path: Path) -> None:
+    """Nothing of the kernel is run: that needs a GPU."""
+    tree = tmp_path / "project"
+    for name, text in {"setup.py": OF_CUDA, "csrc/kernel.cu": KERNEL.read_text(), "csrc/host.cpp": HOST}.items():
+        text_files.write(tree, name, text)
+    text_files.write(tree, "scaled/__init__.py", "")
+    # nvcc on PATH may be a script that starts another folder's.
+    nothing = ["nvcc", "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull]
+    said = subprocess.run(nothing, check=True, capture_output=True, text=True).stderr
+    (toolkit,) = re.findall(r"^#\$ TOP=(.+)$", said, re.M)
+    wheel, output, events = _wheel(tree, tmp_path, tmp_path / "store", CUDA_HOME=toolkit)
+    assert wheel, output
+    assert events == [("build", "_C"), ("build", "_host")]
+    assert wheel.name.startswith("scaled-1-py3-none-manylinux_"), output
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    for name in ("_C", "_host"):
+        needed = elf.read_library(str(tmp_path / "site" / "scaled" / f"{name}.abi3.so"))["needs"]
+        assert not [library for library in needed if "cuda" in library], needed
+    ended = subprocess.run(
+        [sys.executable, "-c", USE_CUDA],
+        capture_output=True,
+        text=True,
+        env=child_processes.environment(PYTHONPATH=str(tmp_path / "site")),
+    )
+    assert ended.stdout.splitlines() == [
+        "expected a tensor on a CUDA device, got cpu",
+        "getCurrentCUDAStream: this torch has no such function for CUDA",
+        "0 CUDA error: invalid argument",
+    ], ended.stderr
+
+
+def test_a_torch_without_cuda_is_told_the_toolkit_that_a_variable_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opforge.compat import cuda_home
+
+    module = types.ModuleType(cuda_home.EXTENSION)
+    monkeypatch.setitem(sys.modules, cuda_home.EXTENSION, module)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    vars(module)["CUDA_HOME"] = None
+    cuda_home.give_after_import()
+    assert vars(module)["CUDA_HOME"] is None, "the variable does not ask for the facade"
+    monkeypatch.setenv("OPFORGE_CPP_EXTENSION", "torch-facade")
+    cuda_home.give_after_import()
+    assert vars(module)["CUDA_HOME"] == str(tmp_path)
+    monkeypatch.setenv("CUDA_HOME", "/another")
+    cuda_home.give_after_import()
+    assert vars(module)["CUDA_HOME"] == str(tmp_path), "what torch has found stays"
+    vars(module)["CUDA_HOME"] = None
+    cuda_home.give_after_import()
+    assert vars(module)["CUDA_HOME"] is None, "there is no nvcc"
 
 
 def test_the_hook_adds_the_facades_commands_if_the_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

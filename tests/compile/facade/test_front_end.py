@@ -1,5 +1,6 @@
 """What the compiler's front end refuses in a source on the facade: all lines, and who needs them."""
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from opforge.builders.facade.flags import INCLUDE
 from opforge.builders.facade.front_end import refusals, standard_of
 from opforge.builders.facade.obstacles import Kind, find_sources
 from opforge.cli import group
@@ -32,6 +34,75 @@ auto k(at::Tensor x) { auto g = at::frobnicate(x); AT_FROB(x); return g; }
 auto z(at::Tensor x) { return x.sum() * undeclared; }
 """
     assert _refused(tmp_path, text) == ([(3, "nosuch"), (4, "index_add_"), (5, "AT_FROB"), (5, "frobnicate")], [])
+
+
+OF_CUDA = """#include <torch/extension.h>
+#include <ATen/cuda/CUDABlas.h>
+#include <thread>
+#include "own.cuh"
+auto f(at::Tensor x) { return x.nosuch(); }
+auto g(at::Tensor x) { return x.index_add_(0, x, x); }
+auto k(at::Tensor x) { return at::frobnicate(x); }
+void t(std::thread* t) {}
+PYBIND11_MODULE(op, m) { m.def("t", &t); }
+"""
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc on PATH")
+def test_every_line_of_a_source_in_cuda_is_found_too(tmp_path: Path) -> None:
+    (tmp_path / "op.cu").write_text(OF_CUDA)
+    (tmp_path / "own.cuh").write_text("__global__ void own(int* p) { atomicAdd(p, 1); }\n")
+    with tempfile.TemporaryDirectory() as work:
+        nvcc = shutil.which("nvcc") or ""
+        said = refusals(["g++"], find_sources([tmp_path / "op.cu"]), TORCH, Path(work), nvcc=nvcc)
+    assert [(entry.path.name, entry.line, entry.construct) for entry in said.obstacles] == [
+        ("op.cu", 5, "nosuch"),
+        ("op.cu", 7, "frobnicate"),
+    ], "its front end instantiates nothing after these"
+    assert (said.not_judged, set(said.included)) == ([], {"ATen/cuda/CUDABlas.h"})
+
+
+SAID_BY_NVCC = """\
+{headers}/methods.inc(424): error: static assertion failed with "index_add_ is not on torch's stable ABI: it passes \
+no const Scalar&."
+      template <int Used = 0> Tensor& index_add_(int64_t dim) {{ static_assert(Used < 0, "index_add_"); }}
+                                                                 ^
+          detected during instantiation of "at::Tensor &at::Tensor::index_add_(int64_t) [with Used=0]" at line 6 of \
+{source}
+
+{headers}/instances.h(331): error: static assertion failed with "this type has no conversion from and to Python in \
+the facade: build this source with torch's own headers (opforge: abi="torch")."
+      static_assert(is_own_class<T>,
+      ^
+          detected during:
+            instantiation of class "Convert<T> [with T=std::thread]" at line 369
+            instantiation of "module_ &module_::def(const char *, F &&)" at line 9 of {source}
+
+{source}(7): error #20: identifier "c10_frob" is undefined
+      c10_frob(x);
+      ^
+
+{source}(8): error: namespace "at" has no member "nosuch"
+
+4 errors detected in the compilation of "{source}".
+"""
+
+
+def test_what_needed_a_line_of_the_facade_is_read_from_nvccs_output(tmp_path: Path) -> None:
+    source = tmp_path / "op.cu"
+    source.write_text("#include <torch/extension.h>\n")
+    nvcc = tmp_path / "nvcc"
+    text = SAID_BY_NVCC.format(headers=INCLUDE / "opforge" / "facade", source=source)
+    nvcc.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{text}END\nexit 1\n")
+    nvcc.chmod(0o755)
+    with tempfile.TemporaryDirectory() as work:
+        said = refusals(["g++"], find_sources([source]), TORCH, Path(work), nvcc=str(nvcc))
+    assert [(entry.line, entry.construct) for entry in said.obstacles] == [
+        (6, "index_add_"),
+        (8, "nosuch"),
+        (9, "a parameter or a result"),
+    ]
+    assert said.not_judged == []
 
 
 def test_every_function_with_a_type_that_has_no_conversion_is_found(tmp_path: Path) -> None:

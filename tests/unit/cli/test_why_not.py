@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opforge.cli import group, why_not
+from opforge.errors import ToolchainNotFoundError
 
 GOOD = """
 #include <torch/extension.h>
@@ -27,6 +28,9 @@ auto s = x.storage();
 """
 
 
+OF_CUDA = "#include <torch/extension.h>\nvoid f() { c10::cuda::CUDACachingAllocator::emptyCache(); }\n"
+
+
 def why(*arguments: str | Path) -> Result:
     return CliRunner().invoke(group, ["why-not", "--no-compile", *map(str, arguments)])
 
@@ -38,7 +42,7 @@ def project(tmp_path: Path) -> Path:
         "setup.py": "raise SystemExit('a project is never executed')  # BuildExtension",
         "csrc/good.cpp": GOOD,
         "csrc/plain.cpp": "#include <vector>\n",
-        "csrc/cuda/op.cu": "#include <torch/extension.h>\n",
+        "csrc/cuda/op.cu": OF_CUDA,
         "build/copy.cpp": BAD,
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -73,8 +77,8 @@ def test_a_file_that_nothing_keeps_gets_the_line_to_write(tmp_path: Path) -> Non
 def test_a_project_is_read_without_being_executed_and_cudas_lines_can_be_left_out(project: Path) -> None:
     done = why(project / "setup.py")
     assert done.exit_code == 1
-    assert "op.cu:1: op.cu: not yet: the facade's headers for CUDA compile, and no builder uses them yet" in " ".join(
-        done.output.split()
+    assert "op.cu:2: c10::cuda::CUDACachingAllocator: not yet: the facade's headers for CUDA do not have this" in (
+        " ".join(done.output.split())
     )
     assert "1 line is for CUDA: --cpu leaves out such lines" in done.output and "copy.cpp" not in done.output
     done = why("--cpu", project)
@@ -117,6 +121,18 @@ def test_a_source_that_needs_cudas_headers_is_left_out_and_named_so(project: Pat
     found = json.loads(why("--cpu", "--json", project).output)
     assert [Path(entry["path"]).name for entry in found["left_out"]] == ["host.cpp"]
     assert "check_generator" not in why(project).output and why(project).exit_code == 1
+
+
+def test_sources_in_cuda_are_only_read_where_there_is_no_nvcc(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise ToolchainNotFoundError("CUDA compiler", ["PATH"], "")
+
+    monkeypatch.setattr("opforge.builders.toolchains.nvcc.find", none)
+    monkeypatch.setattr("opforge.builders.toolchains.host.find_compiler", lambda: ["/bin/true"])
+    (project / "csrc" / "cuda" / "op.cu").write_text("#include <torch/extension.h>\nnothing f();\n")
+    done = CliRunner().invoke(group, ["why-not", str(project)])
+    assert done.exit_code == 0, done.output
+    assert "csrc/cuda/op.cu was only read, and not compiled: there is no nvcc" in done.output
 
 
 def test_an_archive_is_unpacked_and_its_paths_are_its_own(project: Path, tmp_path: Path) -> None:
@@ -223,7 +239,7 @@ def test_a_compiler_that_is_killed_judges_nothing(tmp_path, monkeypatch):
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\necho 'g++: fatal error: Killed signal terminated program cc1plus' >&2\nexit 1\n")
     compiler.chmod(0o755)
-    monkeypatch.setattr(why_not, "_compiler", lambda: [str(compiler)])
+    monkeypatch.setattr(why_not, "_compilers", lambda cpu: why_not.Compilers((str(compiler),)))
     (tmp_path / "n.cpp").write_text("#include <torch/extension.h>\n")
     done = CliRunner().invoke(group, ["why-not", str(tmp_path / "n.cpp")])
     assert done.exit_code == 1 and "the compiler fails: g++: fatal error: Killed signal" in done.output

@@ -13,6 +13,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration import machine
+from opforge.builders.toolchains import nvcc
 
 from . import nvcc_flags, prepared_link
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
 
 VISIBLE = "-fvisibility=default"
+OF_CUDA: Mapping[str, tuple[str, ...]] = {"-lc10_cuda": (), "-ltorch_cuda": (), "-lcudart": nvcc.RUNTIME}
+"""Words of CUDAExtension's -> those of an extension on the facade, which loads beside a torch without CUDA."""
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 
 
@@ -56,13 +59,7 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    attributes, macros, own_nvcc_flags, debug = _attributes(ext, command)
-    target: Target | str = _baseline_target()
-    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
-        device_flags, codes = nvcc_flags.without_architectures(ext.name, own_nvcc_flags)
-        target = Target("cuda", codes)
-        attributes |= _cuda_attributes(attributes, macros, device_flags)
-    builder: ExtensionBuilder = type("SetupExtensionBuilder", (ExtensionBuilder,), attributes)(target, debug=debug)
+    builder: ExtensionBuilder = _builder(ExtensionBuilder, ext, command)
     return builder
 
 
@@ -73,28 +70,37 @@ class FacadeBuilder(ExtensionBuilder):
     torch_libraries = ("libtorch_cpu.so",)
 
 
-def facade_problem(ext: Any) -> str | None:
-    """Returns why the facade cannot build an extension that links with torch; None if it can."""
-    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
-        return "the facade has no headers for CUDA yet"
-    return extension_problem(ext)
-
-
 def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
     """Returns a builder that compiles `ext` on the facade, and links it as the running `build_ext` command would.
 
     Raises BuilderError for what no builder can express.
     """
-    attributes, _macros, _nvcc_flags, debug = _attributes(ext, command)
-    first, *own = attributes["extra_compile_args"]
-    attributes["torch_libraries"] = FacadeBuilder.torch_libraries
-    attributes["extra_compile_args"] = tuple(own) if first == VISIBLE else (first, *own)
-    builder: FacadeBuilder = type("SetupFacadeBuilder", (FacadeBuilder,), attributes)(_baseline_target(), debug=debug)
+    builder: FacadeBuilder = _builder(FacadeBuilder, ext, command)
     return builder
 
 
-def _attributes(ext: Any, command: Any) -> tuple[dict[str, Any], list[str], list[str], bool]:
-    """Returns a builder's attributes; of the extension its macros, its flags for nvcc, and whether it is debugged."""
+def _builder(kind: type[ExtensionBuilder], ext: Any, command: Any) -> Any:
+    """Returns a builder of a subclass of `kind`. Raises BuilderError for what no builder can express."""
+    is_on_facade = kind is FacadeBuilder
+    attributes, macros, own_nvcc_flags, debug = _attributes(ext, command, not is_on_facade)
+    target: Target | str = _baseline_target()
+    if any(source.endswith(nvcc_flags.SUFFIX) for source in ext.sources):
+        device_flags, codes = nvcc_flags.without_architectures(ext.name, own_nvcc_flags)
+        target = Target("cuda", codes)
+        attributes |= _cuda_attributes(attributes, macros, device_flags, not is_on_facade)
+    if is_on_facade:
+        attributes["torch_libraries"] = kind.torch_libraries
+        attributes["extra_link_args"] = tuple(
+            part for word in attributes["extra_link_args"] for part in OF_CUDA.get(word, (word,))
+        )
+    return type(f"Setup{kind.__name__}", (kind,), attributes)(target, debug=debug)
+
+
+def _attributes(ext: Any, command: Any, is_visible: bool) -> tuple[dict[str, Any], list[str], list[str], bool]:
+    """Returns a builder's attributes; of the extension its macros, its flags for nvcc, and whether it is debugged.
+
+    `is_visible` says whether other libraries may link with the extension, as with torch's own build of it.
+    """
     torch = machine.torch_folder() or ""
     link = prepared_link.of(ext, command, os.path.join(torch, "lib"))
     cxx_flags, own_nvcc_flags = _own_flags(ext, "cxx"), _own_flags(ext, "nvcc")
@@ -109,7 +115,7 @@ def _attributes(ext: Any, command: Any) -> tuple[dict[str, Any], list[str], list
         "sources": tuple(ext.sources),
         "include_dirs": _existing(folders, [os.path.join(torch, "include")]),
         "extra_compile_args": (
-            VISIBLE,  # other libraries may link with the extension, as with torch's own build of it
+            *((VISIBLE,) if is_visible else ()),
             *_python_flags(command),
             *macros,
             *cxx_flags,
@@ -123,17 +129,25 @@ def _attributes(ext: Any, command: Any) -> tuple[dict[str, Any], list[str], list
 
 
 def _cuda_attributes(
-    attributes: Mapping[str, Any], macros: Iterable[str], device_flags: Iterable[str]
+    attributes: Mapping[str, Any], macros: Iterable[str], device_flags: Iterable[str], is_on_torch: bool
 ) -> dict[str, Any]:
-    """Returns the attributes that an extension with CUDA sources adds or changes."""
+    """Returns the attributes that an extension with CUDA sources adds or changes.
+
+    On torch's headers those are among them that torch always gives nvcc; the facade has its own.
+    """
     torch_extension: Any = importlib.import_module("torch.utils.cpp_extension")
-    common_flags = torch_extension.COMMON_NVCC_FLAGS
+    common_flags = torch_extension.COMMON_NVCC_FLAGS if is_on_torch else ()
     toolkit_include = os.path.realpath(os.path.join(torch_extension.CUDA_HOME or "", "include"))
     return {
         "devices": ("cuda",),
         "extra_compile_args": {
             "cxx": attributes["extra_compile_args"],
-            "cuda": ("-Xcompiler=-fvisibility=default", *macros, *common_flags, *device_flags),
+            "cuda": (
+                *((f"-Xcompiler={VISIBLE}",) if is_on_torch else ()),
+                *macros,
+                *common_flags,
+                *device_flags,
+            ),
         },
         # The toolchain links the runtime statically and adds the toolkit's headers, also for C++ sources.
         "extra_link_args": tuple(word for word in attributes["extra_link_args"] if word != "-lcudart"),

@@ -16,7 +16,7 @@ from opforge.cache.current import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError, OpforgeError
 from opforge.fast_path.library import OLDEST_TORCH
 
-from .extension_builder import facade_builder_for, facade_problem
+from .extension_builder import extension_problem, facade_builder_for
 from .setup_command import NamesOwnWays, below, copy_library, seen
 
 log = logging.getLogger("opforge")
@@ -60,7 +60,7 @@ def _build_ext(torchs: Any) -> Any:
                 log.warning("%s does not link with torch: it is built by setuptools, for this Python alone", ext.name)
                 super().build_extension(ext)
                 return
-            if problem := facade_problem(ext):
+            if problem := extension_problem(ext):
                 raise errors.CompileError(f"{ext.name} cannot be built on the facade: {problem}")
             try:
                 with only_if_kept():

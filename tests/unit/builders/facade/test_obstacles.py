@@ -93,8 +93,9 @@ def test_a_header_of_the_source_is_scanned_too(tmp_path: Path) -> None:
     assert [(entry.path.name, entry.line) for entry in found] == [("elsewhere.h", 1), ("own.h", 2)]
 
 
-def test_a_source_in_cuda_is_not_supported_yet(tmp_path: Path) -> None:
-    assert _scan(tmp_path, "int x;\n", "op.cu") == [(1, "op.cu", Kind.LATER)]
+def test_a_source_in_cuda_is_read_as_one_in_cxx(tmp_path: Path) -> None:
+    assert _scan(tmp_path, "int x;\n", "op.cu") == []
+    assert _scan(tmp_path, "at::Generator g;\n", "op.cu") == [(1, "at::Generator", Kind.NEWER)]
 
 
 def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -> None:

@@ -1,39 +1,47 @@
-// CUDA on the host's side: streams, guards, checks, properties of devices. torch's functions are weak, so
-// that a library whose sources include this loads beside a torch without CUDA.
+// CUDA on the host's side: streams, guards, checks, properties of devices. torch's functions for CUDA are in
+// a library of its own, which only a torch with CUDA has: they are looked up at their first call, so that one
+// library of the facade loads beside either torch.
 #pragma once
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "facade.h"
 
 struct CUDAGuardOpaque;
 struct CUDAStreamGuardOpaque;
-extern "C" {
-#define OPFORGE_WEAK __attribute__((weak, visibility("default")))
-OPFORGE_WEAK AOTITorchError aoti_torch_create_cuda_guard(int32_t device_index, CUDAGuardOpaque** guard);
-OPFORGE_WEAK AOTITorchError aoti_torch_delete_cuda_guard(CUDAGuardOpaque* guard);
-OPFORGE_WEAK AOTITorchError aoti_torch_cuda_guard_set_index(CUDAGuardOpaque* guard, int32_t device_index);
-OPFORGE_WEAK AOTITorchError aoti_torch_create_cuda_stream_guard(void* stream, int32_t device_index,
-                                                                CUDAStreamGuardOpaque** guard);
-OPFORGE_WEAK AOTITorchError aoti_torch_delete_cuda_stream_guard(CUDAStreamGuardOpaque* guard);
-OPFORGE_WEAK AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
-OPFORGE_WEAK AOTITorchError torch_get_current_cuda_blas_handle(void** handle);
-OPFORGE_WEAK AOTITorchError torch_set_current_cuda_stream(void* stream, int32_t device_index);
-OPFORGE_WEAK AOTITorchError torch_get_cuda_stream_from_pool(bool high_priority, int32_t device_index, void** stream);
-OPFORGE_WEAK AOTITorchError torch_c10_cuda_check_msg(int32_t error, const char* file, const char* function,
-                                                     uint32_t line, bool device_assertions, char** text);
-OPFORGE_WEAK void torch_c10_cuda_free_error_msg(char* text);
-#undef OPFORGE_WEAK
-}
 
 #pragma GCC visibility push(hidden)
 namespace c10 {
 namespace cuda {
 inline namespace opforge_facade {
+// A function of torch's library for CUDA that this process has loaded; null if it has none.
+inline void* of_torch(const char* name) {
+    static void* const library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library ? dlsym(library, name) : nullptr;
+}
+namespace shim {
+#define OPFORGE_SHIM(RESULT, NAME, ...)                                                       \
+    inline auto NAME() {                                                                      \
+        static const auto found = reinterpret_cast<RESULT (*)(__VA_ARGS__)>(of_torch(#NAME)); \
+        return found;                                                                         \
+    }
+OPFORGE_SHIM(AOTITorchError, aoti_torch_create_cuda_guard, int32_t, CUDAGuardOpaque**)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_delete_cuda_guard, CUDAGuardOpaque*)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_cuda_guard_set_index, CUDAGuardOpaque*, int32_t)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_create_cuda_stream_guard, void*, int32_t, CUDAStreamGuardOpaque**)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_delete_cuda_stream_guard, CUDAStreamGuardOpaque*)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_get_current_cuda_stream, int32_t, void**)
+OPFORGE_SHIM(AOTITorchError, torch_set_current_cuda_stream, void*, int32_t)
+OPFORGE_SHIM(AOTITorchError, torch_get_cuda_stream_from_pool, bool, int32_t, void**)
+OPFORGE_SHIM(AOTITorchError, torch_c10_cuda_check_msg, int32_t, const char*, const char*, uint32_t, bool, char**)
+OPFORGE_SHIM(void, torch_c10_cuda_free_error_msg, char*)
+#undef OPFORGE_SHIM
+}  // namespace shim
 // Calls one of torch's functions for CUDA, and says so where this torch has none.
 template <class F, class... A>
 void call_cuda(const char* what, F* function, A... arguments) {
     if (!function) {
-        c10::facade::fail(c10::facade::text(what, ": this torch is built without CUDA"));
+        c10::facade::fail(c10::facade::text(what, ": this torch has no such function for CUDA"));
     }
     c10::facade::check(function(arguments...), what);
 }
@@ -43,10 +51,13 @@ inline void check(int32_t error, const char* file, const char* function, uint32_
         return;
     }
     char* text = nullptr;
-    call_cuda("an error of CUDA", &torch_c10_cuda_check_msg, error, file, function, line, device_assertions, &text);
-    const std::string kept = text ? text : cudaGetErrorString(static_cast<cudaError_t>(error));
+    if (const auto message = shim::torch_c10_cuda_check_msg()) {
+        c10::facade::check(message(error, file, function, line, device_assertions, &text), "an error of CUDA");
+    }
+    const std::string kept =
+        text ? text : c10::facade::text("CUDA error: ", cudaGetErrorString(static_cast<cudaError_t>(error)));
     if (text) {
-        torch_c10_cuda_free_error_msg(text);
+        shim::torch_c10_cuda_free_error_msg()(text);
     }
     c10::facade::fail(kept);
 }
@@ -122,7 +133,7 @@ private:
 inline CUDAStream getCurrentCUDAStream(DeviceIndex index = -1) {
     const DeviceIndex device = index < 0 ? current_device() : index;
     void* stream = nullptr;
-    call_cuda("getCurrentCUDAStream", &aoti_torch_get_current_cuda_stream, device, &stream);
+    call_cuda("getCurrentCUDAStream", shim::aoti_torch_get_current_cuda_stream(), device, &stream);
     return {static_cast<cudaStream_t>(stream), device};
 }
 inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
@@ -131,12 +142,12 @@ inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
 inline CUDAStream getStreamFromPool(bool high_priority = false, DeviceIndex index = -1) {
     const DeviceIndex device = index < 0 ? current_device() : index;
     void* stream = nullptr;
-    call_cuda("getStreamFromPool", &torch_get_cuda_stream_from_pool, high_priority, device, &stream);
+    call_cuda("getStreamFromPool", shim::torch_get_cuda_stream_from_pool(), high_priority, device, &stream);
     return {static_cast<cudaStream_t>(stream), device};
 }
 inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return {stream, index}; }
 inline void setCurrentCUDAStream(CUDAStream stream) {
-    call_cuda("setCurrentCUDAStream", &torch_set_current_cuda_stream, static_cast<void*>(stream.stream()),
+    call_cuda("setCurrentCUDAStream", shim::torch_set_current_cuda_stream(), static_cast<void*>(stream.stream()),
               stream.device_index());
 }
 
@@ -168,14 +179,14 @@ public:
     void reset_device(Device device) { set_device(device); }
     void set_index(DeviceIndex index) {
         if (guard_) {
-            call_cuda("a guard of a CUDA device", &aoti_torch_cuda_guard_set_index, guard_, index);
+            call_cuda("a guard of a CUDA device", shim::aoti_torch_cuda_guard_set_index(), guard_, index);
         } else {
-            call_cuda("a guard of a CUDA device", &aoti_torch_create_cuda_guard, index, &guard_);
+            call_cuda("a guard of a CUDA device", shim::aoti_torch_create_cuda_guard(), index, &guard_);
         }
     }
     void reset() {
         if (guard_) {
-            aoti_torch_delete_cuda_guard(std::exchange(guard_, nullptr));
+            shim::aoti_torch_delete_cuda_guard()(std::exchange(guard_, nullptr));
         }
     }
 
@@ -191,12 +202,12 @@ public:
 class CUDAStreamGuard {
 public:
     explicit CUDAStreamGuard(CUDAStream stream) {
-        call_cuda("a guard of a CUDA stream", &aoti_torch_create_cuda_stream_guard, static_cast<void*>(stream.stream()),
-                  stream.device_index(), &guard_);
+        call_cuda("a guard of a CUDA stream", shim::aoti_torch_create_cuda_stream_guard(),
+                  static_cast<void*>(stream.stream()), stream.device_index(), &guard_);
     }
     CUDAStreamGuard(const CUDAStreamGuard&) = delete;
     CUDAStreamGuard& operator=(const CUDAStreamGuard&) = delete;
-    ~CUDAStreamGuard() { aoti_torch_delete_cuda_stream_guard(guard_); }
+    ~CUDAStreamGuard() { shim::aoti_torch_delete_cuda_stream_guard()(guard_); }
 
 private:
     CUDAStreamGuardOpaque* guard_ = nullptr;
