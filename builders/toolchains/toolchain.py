@@ -25,10 +25,10 @@ class DevicePart(NamedTuple):
     stubs: tuple[str, ...] = ()
     """Sonames of torch's libraries for the device."""
     link_flags: tuple[str, ...] = ()
-    device_flags: tuple[str, ...] = ()
-    """Flags of the device's compiler that the ABI needs. An op's own come later."""
     requires: tuple[tuple[str, str], ...] = ()
     """Requirements of the binary on the machine that loads it, by name."""
+    device_flags: tuple[str, ...] = ()
+    """Flags of the device's compiler that the ABI needs. An op's own come later."""
 
 
 class Toolchain(ABC):

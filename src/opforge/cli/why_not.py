@@ -323,8 +323,8 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
         for text in found.not_judged:
             messages.show("warning", text)
         if found.read_only:
-            others = f" and {counted(len(found.read_only) - 1, 'other')}" if len(found.read_only) > 1 else ""
-            messages.show("note", f"{found.read_only[0]}{others} was only read, and not compiled: there is no nvcc")
+            sources = counted(len(found.read_only), "source in CUDA was", "sources in CUDA were")
+            messages.show("note", f"{sources} only read, and not compiled: there is no nvcc")
         for unit, header in found.sources.left_out:
             messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:

@@ -132,7 +132,7 @@ def test_sources_in_cuda_are_only_read_where_there_is_no_nvcc(project: Path, mon
     (project / "csrc" / "cuda" / "op.cu").write_text("#include <torch/extension.h>\nnothing f();\n")
     done = CliRunner().invoke(group, ["why-not", str(project)])
     assert done.exit_code == 0, done.output
-    assert "csrc/cuda/op.cu was only read, and not compiled: there is no nvcc" in done.output
+    assert "note: 1 source in CUDA was only read, and not compiled: there is no nvcc" in done.output
 
 
 def test_an_archive_is_unpacked_and_its_paths_are_its_own(project: Path, tmp_path: Path) -> None:
