@@ -65,7 +65,8 @@ OF_CUDA_NAMES = (
     r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
-    r"|ATenCeilDiv|detail::CUDA_NUM_THREADS|detail::GET_BLOCKS|compat"
+    r"|ATenCeilDiv|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
+    r"|canUse32BitIndexMath)"
 )
 """The names of at::cuda and c10::cuda that the facade has."""
 PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"

@@ -126,6 +126,12 @@ PROMISES = [
             "needs nvcc, hipcc, Triton and zig",
         ),
         (
+            "Extensions in CUDA are compiled the same way",
+            "compile/compat/test_setup_on_facade.py::"
+            "test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda",
+            "needs nvcc",
+        ),
+        (
             '`opforge.load("scale", ["scale.cu", "scale.cpp"])` compiles CUDA sources',
             "compile/compat/test_cuda.py::",
             "needs nvcc",

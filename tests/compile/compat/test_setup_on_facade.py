@@ -146,11 +146,28 @@ KERNEL = Path(SUPPORT, "facade", "cuda_source.cu")
 HOST = """\
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
+#include <ATen/cuda/detail/IndexUtils.cuh>
 
+template <int Dims>
+std::vector<int64_t> offsets(at::cuda::detail::TensorInfo<float, int64_t> info, int64_t n) {
+    std::vector<int64_t> all(n);
+    for (int64_t i = 0; i < n; ++i) all[i] = at::cuda::detail::IndexToOffset<float, int64_t, Dims>::get(i, info);
+    return all;
+}
+// The dimensions and the place of `kept` after a collapse, and each element's offset before and after it.
+std::tuple<std::vector<int64_t>, std::vector<std::vector<int64_t>>> positions(torch::Tensor x, int kept) {
+    auto info = at::cuda::detail::getTensorInfo<float, int64_t>(x);
+    std::vector<std::vector<int64_t>> all{offsets<-1>(info, x.numel()), offsets<3>(info, x.numel())};
+    const int64_t place = info.collapseDims(kept);
+    all.push_back(offsets<-1>(info, x.numel()));
+    return {{info.dims, place, info.isContiguous()}, all};
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("stream", [] { c10::cuda::getCurrentCUDAStream(0).synchronize(); });
     m.def("devices", [] { return int(c10::cuda::device_count()); });
     m.def("check", [] { C10_CUDA_CHECK(cudaErrorInvalidValue); });
+    m.def("positions", &positions);
+    m.def("is_small", [](torch::Tensor x, int64_t most) { return at::cuda::detail::canUse32BitIndexMath(x, most); });
 }
 """
 USE_CUDA = """
@@ -164,6 +181,14 @@ def text(call, *values):
 print(text(_C.scaled, torch.ones(2), 2.0))
 print(text(_host.stream))
 print(_host.devices(), text(_host.check))
+x = torch.zeros(2, 3, 4, 5)
+for part in (x[0], x[:, 1], x[:, :, 2], x[0].transpose(0, 2), x[0, :, :1], x[:1, :1, 0, :1]):
+    index = torch.arange(part.numel()).unravel_index(part.shape)
+    expected = sum(i * s for i, s in zip(index, part.stride())).tolist()
+    kept = [_host.positions(part, k) for k in (-1, 0, 1, 2)]
+    assert all(offsets == expected for _, all_ in kept for offsets in all_), part.shape
+    print([facts for facts, _ in kept])
+print(_host.is_small(x, 120), _host.is_small(x, 121), _host.is_small(x[..., :1], 120), _host.is_small(x[:0], 1))
 """
 
 
@@ -199,6 +224,13 @@ def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(
         "expected a tensor on a CUDA device, got cpu",
         "getCurrentCUDAStream: this torch has no such function for CUDA",
         "0 CUDA error: invalid argument",
+        "[[1, -1, 1], [2, 0, 0], [3, 1, 0], [2, 1, 0]]",
+        "[[2, -1, 0], [2, 0, 0], [3, 1, 0], [3, 2, 0]]",
+        "[[2, -1, 0], [3, 0, 0], [3, 1, 0], [2, 1, 0]]",
+        "[[3, -1, 0], [3, 0, 0], [3, 1, 0], [3, 2, 0]]",
+        "[[2, -1, 0], [2, 0, 0], [3, 1, 0], [2, 1, 0]]",
+        "[[1, -1, 1], [1, 0, 0], [1, 0, 0], [1, 0, 1]]",
+        "False True True True",
     ], ended.stderr
 
 

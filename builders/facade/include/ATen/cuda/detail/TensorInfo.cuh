@@ -1,0 +1,1 @@
+#include <opforge/facade/tensor_info.cuh>
