@@ -183,7 +183,7 @@ print(text(_host.stream))
 print(_host.devices(), text(_host.check))
 x = torch.zeros(2, 3, 4, 5)
 for part in (x[0], x[:, 1], x[:, :, 2], x[0].transpose(0, 2), x[0, :, :1], x[:1, :1, 0, :1]):
-    index = torch.arange(part.numel()).unravel_index(part.shape)
+    index = torch.unravel_index(torch.arange(part.numel()), part.shape)
     expected = sum(i * s for i, s in zip(index, part.stride())).tolist()
     kept = [_host.positions(part, k) for k in (-1, 0, 1, 2)]
     assert all(offsets == expected for _, all_ in kept for offsets in all_), part.shape
