@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from opforge.errors import PublishError, SignatureError, StoreError
 
-from . import blobs, kinds, maintenance, statements, topics, withdrawals
+from . import blobs, contents, kinds, statements, topics, withdrawals
+from .contents import Placed
 from .judging import counted
-from .maintenance import Placed
 from .removals import Uploads
 from .signatures import signing, trust
 from .signatures.trust import Trust, TrustedKey
@@ -105,7 +105,7 @@ class Copying:
         theirs = _labels(self._target, topic) if topic.listing else {}
         uploads = Uploads(self._target)
         size, problems, ready, failed = 0, list[str](), list[Placed](), dict[TrustedKey, str]()
-        for placed in maintenance.of_topic(self._source, topic):
+        for placed in contents.of_topic(self._source, topic):
             try:
                 if placed.problem:
                     raise ValueError(f"{placed.label}: {placed.problem}")
@@ -244,7 +244,7 @@ def add_signatures(target: ObjectStore, name: str, signed: Signed) -> bool:
         both = _union(there, signed)
         return None if stored is not None and both == there else both.file()
 
-    topics.edit(target, name, maintenance.MAX_STATEMENT_BYTES, change, name)
+    topics.edit(target, name, statements.MAX_FILE_BYTES, change, name)
     return is_new
 
 

@@ -29,6 +29,8 @@ from .signatures import signing
 OLDEST_OPFORGE = "0.1.0"
 """The oldest opforge that reads the facts that are written. An older one skips them, and says so."""
 MAX_BYTES, MAX_TREES, MAX_SIGNATURES = 8 << 20, 1000, 8
+MAX_FILE_BYTES = MAX_BYTES + (64 << 10)
+"""Of a file: the statement and its signatures."""
 SIGNATURES = items(TEXT, MAX_SIGNATURES)
 FOLDER = "v1/statements/"
 KIND = text(r"[a-z][a-z0-9-]{0,31}", "lower-case letters, digits and '-'")

@@ -183,7 +183,7 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> StoredResult |
         return StoredResult(path, {}, str(error))
     # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
     is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
-    if is_old and (reason := upper_parts.get(SOURCE).verify_again(path, what)):
+    if is_old and (reason := upper_parts.get(SOURCE).problem(path, what)):
         if (path, reason) not in _refused:
             log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
         _refused.add((path, reason))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
     from opforge.packages.installed.releases import Installed
     from opforge.packages.registry.release import Release
-    from opforge.remote.maintenance import Item
+    from opforge.remote.contents import Item
 
 
 @click.command("ls", cls=Guarded)
@@ -170,11 +170,11 @@ def _print_releases(releases: Sequence[Installed], with_benchmarks: bool) -> Non
 def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item]:
     """Yields the items of a store, or those with these names. Raises StoreError; click.UsageError at the end."""
     from opforge.packages.form.names import check
-    from opforge.remote import maintenance
+    from opforge.remote import contents
 
     remote, store = opened(url)
     if not given:
-        yield from maintenance.items(store, kind or "")
+        yield from contents.items(store, kind or "")
         return
     absent = list[str]()
     for name, names in kinds.by_kind(given, "ls URL", kind or "").items():
@@ -182,9 +182,9 @@ def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item
         found = set[str]()
         # A server that cannot list its contents is asked for packages by their names.
         items = (
-            chain.from_iterable(maintenance.of_name(store, name, one) for one in wanted)
+            chain.from_iterable(contents.of_name(store, name, one) for one in wanted)
             if name == "package"
-            else (maintenance.items(store, name) if wanted else ())
+            else (contents.items(store, name) if wanted else ())
         )
         for item in items:
             form = item.topic if name == "package" else normalized(item.name)
