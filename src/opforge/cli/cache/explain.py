@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain", cls=Guarded)
-@click.argument("op", metavar="OP|KEY|jit:ADAPTER/LABEL", shell_complete=completed_names.stored_or_offered)
+@click.argument("op", metavar="OP|KEY|op:NAME|jit:ADAPTER/LABEL", shell_complete=completed_names.stored_or_offered)
 @target_option
 @mode_options
 @json_option
@@ -54,9 +54,10 @@ def command(
       opforge cache explain 3f9c2a
       opforge cache explain jit:triton/solver
     """
-    for name in kinds.by_kind([op], "cache explain")["jit"]:
-        return _explain_jit(name, as_json)
-    stored, layout = _stored_entries(op)
+    named = kinds.by_kind([op], "cache explain")
+    for label in named["jit"]:
+        return _explain_jit(label, as_json)
+    stored, layout = _stored_entries(op, *named["op"])
     if stored:
         records = [_explain_stored(layout, entry) for entry in stored]
     else:
@@ -92,8 +93,8 @@ def _explain_jit(name: str, as_json: bool) -> None:
     sys.exit(OK if any(not page.differs for page in pages) else FAILED)
 
 
-def _stored_entries(name: str) -> tuple[list[StoredEntry], Layout]:
-    """Returns the stored entries that are meant by a key, or by the name of an op that no package offers.
+def _stored_entries(op: str, name: str) -> tuple[list[StoredEntry], Layout]:
+    """Returns the stored entries of a key, or of an op that no package offers. `name` is `op` without op: before it.
 
     None for an offered op, and for module:Class. Raises click.UsageError.
     """
@@ -108,7 +109,7 @@ def _stored_entries(name: str) -> tuple[list[StoredEntry], Layout]:
     if len(keyed) == 1:
         return keyed, layout
     try:
-        select([name])
+        select([op])
         return [], layout
     except click.UsageError as error:
         return entries.named_or_offered(stored, name, error), layout
