@@ -209,20 +209,16 @@ def _both_ways(bits: int) -> tuple[Case, ...]:
         "goals": {COMPILED: 1.2} if bits == 4 else {},
         "tuned": {"float32": TUNED_SIZES, "bfloat16": TUNED_SIZES} if bits == 8 else {},
     }
-    quantizing = "quantize_", bits, _to_quantize, _quantized
-    dequantizing = "dequantize_", bits, _to_dequantize, _dequantized
-    accurate = {**compared, "promises": (*PROMISES, Promise.ACCURACY)}
+    to_codes = partial(_to_codes, bits=bits), 2, 3
+    back = partial(_torch_dequantize, bits), 1, 3
+    accurate: dict[str, Any] = {**compared, **timed, "promises": (*PROMISES, Promise.ACCURACY), "tuned": {}}
+    with_offsets = f"{bits} bits, with offsets"
+    to_quantize, to_dequantize = (partial(make, symmetric=False) for make in (_to_quantize, _to_dequantize))
     return (
-        _case("quantize", *quantizing, (partial(_to_codes, bits=bits), 2, 3), **compared, **timed),
-        _case(
-            "dequantize", *dequantizing, (partial(_torch_dequantize, bits), 1, 3), **accurate, **{**timed, "tuned": {}}
-        ),
-        *(
-            _compared(
-                f"{name}, {bits} bits, with offsets", *form[:2], partial(form[2], symmetric=False), form[3], **compared
-            )
-            for name, form in (("quantize", quantizing), ("dequantize", dequantizing))
-        ),
+        _case("quantize", "quantize_", bits, _to_quantize, _quantized, to_codes, **compared, **timed),
+        _case("dequantize", "dequantize_", bits, _to_dequantize, _dequantized, back, **accurate),
+        _compared(f"quantize, {with_offsets}", "quantize_", bits, to_quantize, _quantized, **compared),
+        _compared(f"dequantize, {with_offsets}", "dequantize_", bits, to_dequantize, _dequantized, **compared),
     )
 
 
