@@ -191,7 +191,8 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise errors.BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
     kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
-    return kind(**made_with)
+    builder: OpBuilder = kind(**made_with)
+    return builder
 
 
 # Arguments that may be dicts by device.

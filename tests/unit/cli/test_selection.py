@@ -55,7 +55,9 @@ def selected(*names, targets=()):
     return [(op.name, str(op.target)) for op in ops]
 
 
-@pytest.mark.parametrize("name", ["CPUAdamBuilder", "CPUAdam", "cpuadam", "cpu_adam", "cpu-adam", "op:CPUAdam", "op:cpu_adam"])
+@pytest.mark.parametrize(
+    "name", ["CPUAdamBuilder", "CPUAdam", "cpuadam", "cpu_adam", "cpu-adam", "op:CPUAdam", "op:cpu_adam"]
+)
 def test_a_name_in_any_form(offered, name):
     assert selected(name) == [("CPUAdamBuilder", "cpu:x86-64")]
 
