@@ -28,7 +28,7 @@ def of(name: str) -> Topic:
 
 
 def fingerprint() -> dict[str, str]:
-    """Returns where graphs fit. Two machines on which it is the same can use each other's."""
+    """Returns the target of graphs. Machines with the same target can use each other's graphs."""
     here = machine.this_machine()
     return {
         "device": _device(),

@@ -42,7 +42,7 @@ INPUTS, BUILD, STAMP = "inputs.json", "build.ninja", "opforge.stamp"
 PROGRAM_SECONDS = 60.0
 """How long a program may take that is asked what was read."""
 VARIABLES = (*COMPILER_VARIABLES, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
-"""Those that change what compilers make."""
+"""The variables that change the compilers' output."""
 LOCAL, LOCAL_HEADERS = "/usr/local/", "/usr/local/include"
 """Folders that compilers treat as the system's, but that hold the user's files."""
 LIBRARIES = ("/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/", "/nix/store/")

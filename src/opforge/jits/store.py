@@ -27,7 +27,7 @@ NOT_USED = "%s: the content of %s is not used: %s. Missing code is compiled."
 
 
 def unfit(facts: Mapping[str, Any], holds: str) -> str:
-    """Returns why a page holds something else than it may; empty if it does not."""
+    """Returns why a page holds a kind of file that it must not hold; empty if it does not."""
     return "" if facts["holds"] == holds else f"it holds code for {facts['holds']!r}, expected {holds!r}"
 
 
@@ -72,7 +72,7 @@ def set_aside(among: Store, where: Topic, folder: str, problem: str) -> None:
 def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
     """Makes a finished folder a page of a store; returns its folder. Raises OSError.
 
-    One that was made here takes the place of an equal one that was fetched, whose key may be accepted no longer.
+    A page that was made here replaces an equal page that was fetched: the key of the latter may no longer be trusted.
     """
     target = layout.path(AREA, page.name_of(where, digest))
     make_folder(os.path.dirname(target))
@@ -123,7 +123,7 @@ def _parts(entries: Mapping[str, Files]) -> Iterator[Mapping[str, Files]]:
 def bound(among: Store, where: Topic, kept: Sequence[str], keys: Collection[str], most: int) -> None:
     """Removes pages of a topic that are not in `kept`: those made here whose keys are all in `keys`, and the oldest.
 
-    At most so many stay, those that were used last. What another has signed is never needless.
+    At most `KEPT` stay: the ones used last. A page that another key has signed is never removed here.
     """
     mine, others = {*map(page.part_of, keys)}, list[str]()
     for folder in sorted(page.folders(among.layout, f"{where.key}."), key=_used, reverse=True):
