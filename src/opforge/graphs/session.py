@@ -17,7 +17,7 @@ from opforge.foundation.events import emit
 from opforge.foundation.fork_lock import ForkLock
 from opforge.jits import features, notices, page, private_folder
 from opforge.jits.entries import WRITE_SECONDS, Entries
-from opforge.jits.page import Files, Page, Topic
+from opforge.jits.page import Files, Page, PageTopic
 from opforge.jits.store import NOT_USED
 from opforge.torch_internals import inductor
 
@@ -43,7 +43,7 @@ ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here
 class Session:
     """The graphs of a topic, from the first scope of this process that needs them to the end of the last one."""
 
-    def __init__(self, where: Topic) -> None:
+    def __init__(self, where: PageTopic) -> None:
         """Begins without graphs."""
         self.topic, self.pid, self.scopes = where, os.getpid(), 0
         torch = where.fingerprint["torch"]

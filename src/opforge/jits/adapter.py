@@ -25,7 +25,7 @@ from opforge.foundation import upper_parts
 from . import features as processors
 from . import notices
 from .entries import Entries
-from .page import Topic
+from .page import PageTopic
 
 log = logging.getLogger("opforge")
 BUILT_IN = {
@@ -111,7 +111,7 @@ class Adapter(ABC):
 
     def open(self, label: str) -> Entries:
         """Returns the entries under a label. Raises CacheDirError."""
-        topic = Topic(self.name, label, self.fingerprint())
+        topic = PageTopic(self.name, label, self.fingerprint())
         return Entries(topic, self.holds, self.features(), self.carries)
 
     # -- scopes --------------------------------------------------------------------------------------------------------

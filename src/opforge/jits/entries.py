@@ -21,7 +21,7 @@ from opforge.foundation.fork_lock import ForkLock
 from opforge.torch_internals import inductor
 
 from . import page, private_folder, store
-from .page import Files, Page, Topic
+from .page import Files, Page, PageTopic
 
 if TYPE_CHECKING:
     from .remote import Remotes
@@ -35,7 +35,7 @@ class Entries:
     """The entries of one JIT under a label. All methods may be called by any thread."""
 
     def __init__(
-        self, topic: Topic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
+        self, topic: PageTopic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
     ) -> None:
         """Finds the pages of this machine, and fetches pages of the remotes. A failure is a warning.
 

@@ -17,7 +17,7 @@ from opforge.cache.store import Store
 from opforge.foundation.files import discard, make_folder, renew, size_of
 
 from . import features, notices, page
-from .page import AREA, Files, Page, PageError, Topic
+from .page import AREA, Files, Page, PageError, PageTopic
 
 log = logging.getLogger("opforge")
 RENEW_SECONDS = 3600.0
@@ -31,7 +31,9 @@ def unfit(facts: Mapping[str, Any], holds: str) -> str:
     return "" if facts["holds"] == holds else f"it holds code for {facts['holds']!r}, expected {holds!r}"
 
 
-def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], but: Mapping[str, object]) -> list[Page]:
+def find(
+    among: Store, where: PageTopic, holds: str, judge: Callable[[Page], str], but: Mapping[str, object]
+) -> list[Page]:
     """Returns the pages of a topic that can be used, except those in the folders `but`.
 
     For each other one a warning says why not. One that is damaged is set aside. One that is not trusted now stays, and
@@ -62,14 +64,14 @@ def find(among: Store, where: Topic, holds: str, judge: Callable[[Page], str], b
     return found
 
 
-def set_aside(among: Store, where: Topic, folder: str, problem: str) -> None:
+def set_aside(among: Store, where: PageTopic, folder: str, problem: str) -> None:
     """Moves a damaged page away, with a warning: otherwise each process would read it, and refuse it."""
     notices.warn(NOT_USED, where.name, folder, problem)
     if not staging.set_aside(among.layout, folder, problem):
         log.debug("%s could not be set aside", folder)
 
 
-def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
+def add(layout: Layout, where: PageTopic, made: str, digest: str) -> str:
     """Makes a finished folder a page of a store; returns its folder. Raises OSError.
 
     A page that was made here replaces an equal page that was fetched: the key of the latter may no longer be trusted.
@@ -87,12 +89,12 @@ def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
     return target
 
 
-def write(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
+def write(among: Store, where: PageTopic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
     """Writes a page of these entries; returns its folder. Raises OSError, ValueError."""
     return _write(among, where, entries.items(), facts)
 
 
-def _write(among: Store, where: Topic, entries: Iterable[tuple[str, Files]], facts: Mapping[str, Any]) -> str:
+def _write(among: Store, where: PageTopic, entries: Iterable[tuple[str, Files]], facts: Mapping[str, Any]) -> str:
     staged = staging.new_folder(among.layout, where.key)
     try:
         finished = os.path.join(staged, "page")
@@ -103,7 +105,7 @@ def _write(among: Store, where: Topic, entries: Iterable[tuple[str, Files]], fac
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def write_all(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> list[str]:
+def write_all(among: Store, where: PageTopic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> list[str]:
     """Writes these entries to as many pages as they need; returns their folders. Raises OSError, ValueError."""
     return [write(among, where, part, facts) for part in _parts(entries)]
 
@@ -120,7 +122,7 @@ def _parts(entries: Mapping[str, Files]) -> Iterator[Mapping[str, Files]]:
         yield part
 
 
-def bound(among: Store, where: Topic, kept: Sequence[str], keys: Collection[str], most: int) -> None:
+def bound(among: Store, where: PageTopic, kept: Sequence[str], keys: Collection[str], most: int) -> None:
     """Removes pages of a topic that are not in `kept`: those made here whose keys are all in `keys`, and the oldest.
 
     At most `KEPT` stay: the ones used last. A page that another key has signed is never removed here.
@@ -148,7 +150,7 @@ def _used(folder: str) -> float:
         return 0.0
 
 
-def united(among: Store, where: Topic, pages: Sequence[Page]) -> list[str]:
+def united(among: Store, where: PageTopic, pages: Sequence[Page]) -> list[str]:
     """Unites pages that were made here, as far as one may be large; returns the folders that have their entries.
 
     Of two entries with a key the first one stays. Raises OSError, ValueError.
