@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from opforge.errors import PublishError, SignatureError, StoreError
 
 from . import blobs, contents, kinds, statements, topics, withdrawals
+from .accepted_signatures import counted
 from .contents import Placed
-from .judging import counted
 from .removals import Uploads
 from .signatures import signing, trust
 from .signatures.trust import Trust, TrustedKey
