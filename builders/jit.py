@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
-calls: dict[tuple[str, str], tuple[Any, OpBuilder]] = {}
-"""By function and name: the arguments of the last call, with the working folder, and the builder for them."""
+calls: dict[tuple[str, str], list[tuple[Any, OpBuilder]]] = {}
+"""By function and name: the arguments of each call, with the working folder, and the builder for them. The newest
+first."""
+MAX_CALLS = 32
+"""How many are kept of one name. Further ones are looked up by what is remembered on disk."""
 
 
 class _Call:
@@ -30,23 +33,24 @@ class _Call:
         self._key, self._arguments = (function, name), (_working_folder(), arguments)
 
     def kept(self) -> Any:
-        """Returns the op of the last call for this name if its arguments were equal and nothing it read has changed."""
-        try:
-            before, last = calls.get(self._key, (None, None))
-            is_same = last is not None and before == self._arguments
-        except Exception:  # an argument of a wrong type may be anything
-            is_same = False
-        if is_same and last is not None and (current := last.current()):
-            return current.module
+        """Returns the op of an earlier call with equal arguments, if no file that the call has read has changed."""
+        for before, builder in calls.get(self._key, ()):
+            if self._equals(before) and (current := builder.current()):
+                return current.module
         self._arguments = copied(self._arguments)  # before the builder is made: they may be changed in between
         return None
 
+    def _equals(self, before: Any) -> bool:
+        try:
+            return bool(before == self._arguments)
+        except Exception:  # an argument of a wrong type may be anything
+            return False
+
     def keep(self, builder: OpBuilder) -> OpBuilder:
         """Keeps the builder for the next call, and returns it."""
-        if is_fixed(self._arguments):
-            calls[self._key] = self._arguments, builder
-        else:  # what a container of another class holds may change, and its comparison would not show it
-            calls.pop(self._key, None)
+        if is_fixed(self._arguments):  # a container of another class may change, and a comparison would not show it
+            others = [call for call in calls.get(self._key, ()) if not self._equals(call[0])]
+            calls[self._key] = [(self._arguments, builder), *others[: MAX_CALLS - 1]]
         return builder
 
 

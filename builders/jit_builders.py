@@ -49,7 +49,6 @@ DEFAULTS: dict[str, Any] = {
     "sanitize": "",
 }
 """Every keyword besides torch's, with its default: the attributes of `OpBuilder`, and what a builder is made with."""
-_builders: dict[tuple[Any, ...], OpBuilder] = {}
 
 TORCH_HEADERS = tuple(
     f"torch/{name}.h" for name in ("all", "extension", "library", "python", "script", "torch", "types")
@@ -184,24 +183,16 @@ def _absolute(op: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory: str) -> OpBuilder:
-    """Returns the same builder for the same arguments, so that a second call returns the loaded module."""
-    plain = {name: value for name, value in attributes.items() if name not in ("fakes", "signatures")}
+    """Returns a builder with these attributes. Raises BuilderError for signatures of another form."""
     try:
-        types = tuple((function, result, *kinds) for function, (result, kinds) in attributes["signatures"].items())
+        for _result, kinds in attributes["signatures"].values():
+            iter(kinds)
     except (TypeError, ValueError) as error:
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise errors.BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
-    key = (
-        *((name, frozen(value)) for name, value in plain.items()),
-        tuple(attributes["fakes"].items()),
-        types,
-        *made_with.values(),
-        directory,
-    )
-    if key not in _builders:
-        kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
-        _builders[key] = kind(**made_with)
-    return _builders[key]
+    kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
+    builder: OpBuilder = kind(**made_with)
+    return builder
 
 
 # Arguments that may be dicts by device.
@@ -263,13 +254,6 @@ def detected_abi(sources: Any, groups: Sequence[Mapping[str, Any]], devices: Seq
         return detect_abi(read_sources([path for part in (sources, *lists) for path in files_of(part, device)]))
 
     return {device: detect(device) for device in devices} if isinstance(sources, Mapping) else detect("")
-
-
-def frozen(value: Any) -> Any:
-    """Returns the value with tuples in place of its dicts and lists, to be the key of a dict."""
-    if isinstance(value, Mapping):
-        return tuple((key, frozen(part)) for key, part in value.items())
-    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 # What is read off sources, and the text around inline ones.

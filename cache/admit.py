@@ -149,7 +149,7 @@ def _library_problem(path: str, record: dict[str, Any], owners: Collection[int],
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_uid not in owners:
-            return "the library is not a regular file of yours"
+            return "the library must be a regular file owned by you"
         if status.st_size != record["size"]:
             return f"the library has {status.st_size} bytes instead of {record['size']}"
         if (sha256 or digest_of(handle)) != record["sha256"]:

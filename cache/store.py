@@ -219,8 +219,8 @@ class Store:
     ) -> Sought[Match | None]:
         """Returns the entry of this plan whose inputs are unchanged, after checking its library.
 
-        Every input is hashed: `builders/lookup/memory.py` remembers the outcome. `accept` returns why an entry with
-        this record is not used, or None.
+        Every input is hashed: `builders/lookup/remembered_lookups.py` remembers the outcome. `accept` returns why an
+        entry with this record is not used, or None.
         """
         seen, rejected = Observation(root_paths, self.disk), list[Rejected]()
         pointers = self._pointers(plan_key)

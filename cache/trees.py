@@ -74,7 +74,7 @@ def hashes_of(folder: str, paths: Iterable[str], most: int, owners: Collection[i
         try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode) or (owners and status.st_uid not in owners):
-                raise TreeError(f"{path} is not a regular file of yours")
+                raise TreeError(f"{path} must be a regular file owned by you")
             if owners and others_bits(status):
                 raise TreeError(f"others can write {path}")
             size += status.st_size

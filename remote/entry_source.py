@@ -96,7 +96,7 @@ class RemoteEntries:
         """Fetches the best entry of the first remote that has one; returns whether there is a new one."""
         rejected, wanted = list[Rejected](), WantedEntry(request)
         try:
-            is_accepted, others = fetched_entries.verify_again(request)
+            is_accepted, others = fetched_entries.usable(request)
             rejected += others
             if is_accepted:
                 return True, tuple(rejected)

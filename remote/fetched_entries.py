@@ -28,7 +28,7 @@ def names(layout: Layout, description: str) -> list[str]:
         return []
 
 
-def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
+def usable(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
     """Verifies the entries that were fetched for a request by the present trust file. Returns whether one may be used.
 
     The rule is that of `reverification`. What is not accepted now is not found, and returned with the reason. Raises
@@ -47,7 +47,7 @@ def verify_again(request: Request) -> tuple[bool, tuple[Rejected, ...]]:
             if not is_read:
                 by, is_read = reverification.trusted(request.op), True
             parse = partial(_parse, request, name)
-            reverification.verify(path, note, by, stamp, name, parse)
+            reverification.verify_again(path, note, by, stamp, name, parse)
             is_accepted = True
         except SignatureError as error:
             rejected.append(Rejected(layout.entry(name), error.reason))

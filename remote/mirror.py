@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from opforge.errors import PublishError, SignatureError, StoreError
 
-from . import blobs, kinds, maintenance, publish, statements, topics, withdrawals
-from .judging import counted
-from .maintenance import Placed
+from . import blobs, contents, kinds, publish, statements, topics, withdrawals
+from .accepted_signatures import counted
+from .contents import Placed
 from .removals import Uploads
 from .signatures import signing, trust
 from .signatures.trust import Trust, TrustedKey
@@ -105,7 +105,7 @@ class Copying:
         theirs = _labels(self._target, topic) if topic.listing else {}
         uploads = Uploads(self._target)
         size, problems, ready, failed = 0, list[str](), list[Placed](), dict[TrustedKey, str]()
-        for placed in maintenance.of_topic(self._source, topic):
+        for placed in contents.of_topic(self._source, topic):
             try:
                 if placed.problem:
                     raise ValueError(f"{placed.label}: {placed.problem}")

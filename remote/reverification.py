@@ -58,7 +58,7 @@ def trusted(what: str) -> Trust | None:
         return None
 
 
-def verify(
+def verify_again(
     path: str, note: FetchedOffer, by: Trust | None, stamp: tuple[int, ...], what: str, parse: Callable[[bytes], Offer]
 ) -> Offer:
     """Verifies the statement that is kept in a file, and notes there whether it is accepted; returns what it offers.
@@ -110,7 +110,7 @@ def problem(path: str, kind: Kind, topic: str, what: str, expected: Callable[[Of
             fetched_offer.read(path),
             fetched_offer.trust_stamp(),
         )  # before it is read: it may change meanwhile
-        verify(path, note, trusted(what), stamp, what, parse)
+        verify_again(path, note, trusted(what), stamp, what, parse)
     except SignatureError as error:
         return error.reason
     except (RemoteError, ExtraNotInstalledError) as error:

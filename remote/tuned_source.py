@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from opforge.builders.lookup.tuned import Wanted as WantedResult
+from opforge.builders.lookup.tuned import WantedResult
 from opforge.cache.current import current_store
 from opforge.foundation.files import discard, make_folder, write_file
 
@@ -43,7 +43,7 @@ def bring(path: str, what: WantedResult) -> bool:
     return ConfiguredRemotes().take(_Result(path, what))[0]
 
 
-def verify_again(path: str, what: WantedResult) -> str:
+def problem(path: str, what: WantedResult) -> str:
     """Verifies a fetched result by the present trust file. Returns why it is not used now; empty if it is.
 
     The rule is that of `reverification`.

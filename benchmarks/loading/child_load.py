@@ -139,7 +139,7 @@ def ours_torch(source: str) -> dict[str, Any]:
         "load": loaded - imported,
         "first": first,
         "again": _further_load(lambda: opforge.load("bench_relu", [source], extra_cflags=["-O3"])),
-        "watched": _watched(next(builder for _call, builder in jit.calls.values())),
+        "watched": _watched(next(builder for ((_arguments, builder),) in jit.calls.values())),
         "byte_code": byte_code(),
         "unwanted": [name for name in added if name in UNWANTED],
     }

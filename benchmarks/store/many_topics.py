@@ -40,14 +40,14 @@ def run(scratch: Scratch) -> Report:
 
 
 def _find(report: Report, folders: dict[int, str], names: dict[int, list[tuple[str, str]]]) -> None:
-    from opforge.remote import maintenance
+    from opforge.remote import contents
     from opforge.remote.stores import open_store
 
     def finding(count: int) -> Callable[[], object]:
         store, (kind, topic) = open_store(f"file://{folders[count]}"), names[count][-1]
 
         def find() -> None:
-            assert len(list(maintenance.of_name(store, kind, topic))) == 1
+            assert len(list(contents.of_name(store, kind, topic))) == 1
 
         return find
 
@@ -86,11 +86,11 @@ def _list(report: Report, scratch: Scratch, folders: dict[int, str]) -> None:
 
 
 def _collect(report: Report, folder: str, size: int) -> None:
-    from opforge.remote import maintenance
+    from opforge.remote import gc
     from opforge.remote.stores import open_store
 
     def collect() -> None:
-        if unneeded := list(maintenance.unused(open_store(f"file://{folder}"), time.time())):
+        if unneeded := list(gc.unused(open_store(f"file://{folder}"), time.time())):
             raise AssertionError(f"{unneeded[0]} is needed")
 
     contenders = {OURS: collect, WALK: lambda: _walk(folder, ()), READ: lambda: _walk(folder, ("topics", "statements"))}

@@ -179,14 +179,14 @@ _ROWS = (
     ),
     Attribute(
         "devices",
-        "what it can be built for; `load` takes it from the sources' suffixes",
+        "the devices that it can be built for; `load` takes them from the sources' suffixes",
         '("cpu", "cuda")',
         Enters(False, False, "it says which targets are possible; the target is one of them"),
         places=frozenset({TOML, GROUP}),
     ),
     Attribute(
         "architectures",
-        "what the device's sources are compiled for; by default the target's",
+        "the architectures of the device's sources; by default the target's",
         '["9.0a"]',
         Enters(False, True, "as for the architectures of `target`"),
         fields=("own_arch",),
@@ -279,7 +279,7 @@ _ROWS = (
         ),
         read=_tunable,
     ),
-    Attribute("cases", "what is compared, timed and tuned: see [cases.md](cases.md)", '"module:CASES"'),
+    Attribute("cases", "the cases that are compared, timed and tuned: see [cases.md](cases.md)", '"module:CASES"'),
     Attribute(
         "toolchain",
         "a compiler of your own ([external.md](external.md#a-compiler-of-your-own))",

@@ -1,6 +1,6 @@
 """The lines of a source on the facade that a compiler's front end rejects: all of them, not only the first.
 
-The scan of `obstacles.py` knows constructs by their text. What it does not know, the compiler does: a name or an
+The scan of `obstacles.py` knows constructs by their text. The compiler finds the rest: a name or an
 overload that the facade lacks. Headers of torch that are not covered are empty here, so that the compiler goes on.
 """
 
@@ -57,11 +57,11 @@ class Refusals(NamedTuple):
     """The report of a compiler's front end on sources."""
 
     obstacles: list[Obstacle]
-    """A line for each thing of torch's that the facade does not have."""
+    """An obstacle for each name of torch's that the facade lacks."""
     not_judged: list[str]
     """A text for each source that could not be judged, because a header of another project was not found."""
     included: frozenset[str]
-    """The headers that are not covered and that a source includes: the others are in parts that are not compiled."""
+    """The headers that are not covered and are opened. Other includes are in parts that are not compiled."""
 
 
 def refusals(

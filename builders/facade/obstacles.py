@@ -48,7 +48,7 @@ class Obstacle:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A construct by the text that it is written as."""
+    """A construct, and the text by which it is found."""
 
     pattern: str
     kind: Kind
@@ -142,7 +142,7 @@ RULES = (
 HEADER_ENDINGS = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".cuh")
 UNIT_ENDINGS = (".cc", ".cpp", ".cxx", ".c++", ".C", ".cu")
 NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__")
-"""Folders of a project that hold no source of it. So do those whose names begin with a dot."""
+"""Folders of a project without its sources, besides folders whose names begin with a dot."""
 OF_TORCH_BY_NAME = re.compile(r"^(?:ATen|c10|torch|caffe2|pybind11|THC|TH)/")
 INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 TOKENS = re.compile(
@@ -254,7 +254,7 @@ class Sources:
     units: tuple[Path, ...]
     """The files that a compiler is started for."""
     files: Mapping[Path, str]
-    """Those and the project's own files that they include, with their text without comments."""
+    """The sources and the project's own files that they include, with their text without comments."""
     named_folders: tuple[Path, ...] = ()
     """Where headers are found first, as the user says."""
     own_folders: tuple[Path, ...] = ()

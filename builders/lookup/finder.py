@@ -19,7 +19,7 @@ from opforge.errors import ToolchainNotFoundError
 from opforge.foundation import memory_writer, settings
 from opforge.foundation.files import can_write
 
-from . import memory
+from . import remembered_lookups
 from .fit import fit_of, fit_of_prebuilt, fit_without_plan
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ class Finder:
         A layer's entry for a lower CPU level is accepted too, unless `exact`. `asks` says whether the remotes may be
         asked for what is missing.
         """
-        self.lookup = memory.lookup_of(spec, store, exact, declared, asks)
+        self.lookup = remembered_lookups.lookup_of(spec, store, exact, declared, asks)
         self.lacks_compiler = False
         """Whether `in_store` has found no compiler, and so could make no plan."""
         self._seen = list[Rejected]()
         self._find_toolchain = find_toolchain or toolchains.find_toolchain
         # A toolchain that a caller hands in is in no look-up's name.
         self._remembers = find_toolchain is None and not settings.paranoid()
-        self._snapshot: memory.Snapshot | None = None
+        self._snapshot: remembered_lookups.Snapshot | None = None
         self._began, self._has_asked = time.time(), False
 
     @property
@@ -89,7 +89,7 @@ class Finder:
         """Returns the entry of an earlier look-up, if it did not depend on a toolchain's programs."""
         lookup = self.lookup
         is_named = self._remembers and bool(lookup.sources or lookup.spec.uses_host_compiler)
-        return memory.remembered_entry(lookup, {}) if is_named else None
+        return remembered_lookups.remembered_entry(lookup, {}) if is_named else None
 
     def in_layers(self) -> Entry | None:
         """Returns the entry of a layer whose own files are unchanged."""
@@ -100,28 +100,28 @@ class Finder:
             # is: otherwise each process would have to find the compiler, and hash every header that it reads.
             lookup = self.lookup = lookup._replace(sources=[*lookup.sources, lookup.store.own])
         # Before the sources are located: what appears between the two is then seen at the next look-up.
-        self._absent = memory.absent_paths(spec)
+        self._absent = remembered_lookups.absent_paths(spec)
         self._description = description_key(spec) if lookup.sources else ""
         if self._is_kept:
-            self._snapshot = memory.take_snapshot(lookup, self._description, self._absent)
+            self._snapshot = remembered_lookups.take_snapshot(lookup, self._description, self._absent)
         match = self._match(lookup, self._description) if lookup.sources else None
         if match is None:
             return None
-        match = match._replace(entry=memory.watching(match.entry, self._absent))
+        match = match._replace(entry=remembered_lookups.watching(match.entry, self._absent))
         if self._snapshot:
-            memory.remember(lookup, {}, {}, match, self._snapshot)
+            remembered_lookups.remember(lookup, {}, {}, match, self._snapshot)
         return match.entry
 
     def in_store(self) -> Entry | None:
         """Returns the store's entry for the plan. Without a compiler there is no plan: then, for the description."""
         lookup, spec, programs = self.lookup, self.lookup.spec, dict[str, object]()
-        snapshot = self._snapshot or memory.take_snapshot(lookup, self._description, self._absent)
+        snapshot = self._snapshot or remembered_lookups.take_snapshot(lookup, self._description, self._absent)
         try:
             toolchain = self._find_toolchain(spec, lookup.store)
             if not spec.uses_host_compiler:  # the roots that it adds have to be known before anything is compared
                 programs = {**toolchain.programs()}
                 lookup = lookup._replace(root_paths=root_paths(spec, toolchain.root_paths()))
-                if self._remembers and (entry := memory.remembered_entry(lookup, programs)):
+                if self._remembers and (entry := remembered_lookups.remembered_entry(lookup, programs)):
                     return entry
             plan = make_plan(spec, toolchain)
         except ToolchainNotFoundError as error:
@@ -130,13 +130,13 @@ class Finder:
         self._seen += rejected
         if match is None:
             return None
-        match = memory.with_compiler(match, toolchain.programs(), snapshot)
-        memory.note_use(lookup.store, match.pointer)
+        match = remembered_lookups.with_compiler(match, toolchain.programs(), snapshot)
+        remembered_lookups.note_use(lookup.store, match.pointer)
         if self._is_kept:
-            memory.remember(lookup, programs, toolchain.programs(), match, snapshot)
+            remembered_lookups.remember(lookup, programs, toolchain.programs(), match, snapshot)
         return match.entry
 
-    def _without_compiler(self, snapshot: memory.Snapshot, reason: ToolchainNotFoundError) -> Entry | None:
+    def _without_compiler(self, snapshot: remembered_lookups.Snapshot, reason: ToolchainNotFoundError) -> Entry | None:
         """Returns an entry that this user built before and that fits the description.
 
         `reason` is why there is no compiler. A line says so where an entry is used.
@@ -150,8 +150,8 @@ class Finder:
             _warned.add(str(reason))
             text = "%s: no %s was found (%s): an earlier build is used, with the same search variables and flags"
             log.warning(text, lookup.spec.name, reason.what, ", ".join(reason.searched))
-        memory.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
-        return memory.with_compiler(match, {}, snapshot).entry
+        remembered_lookups.note_use(store, os.path.join(store.layout.description(description), match.entry.key))
+        return remembered_lookups.with_compiler(match, {}, snapshot).entry
 
     def fetch(self, is_early: bool = False, is_last_resort: bool = False) -> Finder | None:
         """Fetches what a remote has; returns the look-up that finds it then. None if there is nothing new.
@@ -181,7 +181,7 @@ class Finder:
         again._seen = self._seen
         return again
 
-    def _match(self, lookup: memory.Lookup, description: str) -> Match | None:
+    def _match(self, lookup: remembered_lookups.Lookup, description: str) -> Match | None:
         """Returns a prebuilt entry of the sources, in order."""
         fits = fit_of(lookup.spec, lookup.exact, this_machine(lookup.spec.target.device))
         for source in lookup.sources:
@@ -210,7 +210,7 @@ def other_descriptions(spec: OpSpec, store: Store, rejected: Iterable[Rejected])
     from opforge.cache.maintenance.explain import rejected_entries  # for an error alone
 
     paths, seen, found = root_paths(spec), {entry.where for entry in rejected}, list[Rejected]()
-    for source in memory.sources_of(spec, store):
+    for source in remembered_lookups.sources_of(spec, store):
         if source.area == FETCHED:
             continue  # all entries of the store, most of which were built here
         others = rejected_entries(source.layout, spec.name, spec.target.device, paths, store.disk)

@@ -41,7 +41,7 @@ Place = tuple[str, Collection[int], int]
 """A store or layer: its folder, the users that its files may belong to, and the bits by which others may write them."""
 
 
-class Wanted(NamedTuple):
+class WantedResult(NamedTuple):
     """The subject that a result must be for."""
 
     op: str
@@ -85,15 +85,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def wanted(op: str, entry: Entry) -> Wanted:
+def wanted(op: str, entry: Entry) -> WantedResult:
     """Returns the conditions that a result for an entry of the host must meet on this machine."""
-    return Wanted(op, entry.record["description"], entry.record["target"], cores())
+    return WantedResult(op, entry.record["description"], entry.record["target"], cores())
 
 
-def wanted_of_device(spec: OpSpec, entry: Entry) -> Wanted:
+def wanted_of_device(spec: OpSpec, entry: Entry) -> WantedResult:
     """Returns the conditions that a result for an entry of a device must meet: the device torch uses here."""
     arch = machine.current_arch(spec.target.device) or (spec.target.arch or ("",))[0]
-    return Wanted(spec.name, entry.record["description"], f"{spec.target.device}:{arch}", 0)
+    return WantedResult(spec.name, entry.record["description"], f"{spec.target.device}:{arch}", 0)
 
 
 def apply(spec: OpSpec, entry: Entry) -> None:
@@ -139,7 +139,7 @@ def searched(package: str) -> list[Place]:
     return [(store.layout.root, store.owners, 0), *(place[:3] for place in places)]
 
 
-def look(what: Wanted, places: Sequence[Place], asks: bool) -> Outcome:
+def look(what: WantedResult, places: Sequence[Place], asks: bool) -> Outcome:
     """Returns the first result that is there. One that cannot be used ends the search too, with its problem."""
     root, owners, _bits = places[0]
     fetched_path = what.path(root, FETCHED)
@@ -161,7 +161,7 @@ def look(what: Wanted, places: Sequence[Place], asks: bool) -> Outcome:
     return _ask(what, watched) if asks else Outcome(None, watched, NOT_ASKED)
 
 
-def _fitting(found: StoredResult, what: Wanted) -> StoredResult:
+def _fitting(found: StoredResult, what: WantedResult) -> StoredResult:
     """Returns a result as it is; with a problem if it is for something else."""
     expected = {"kernel": what.description, "target": what.target, "cores": what.cores}
     for name, value in () if found.problem else expected.items():
@@ -170,7 +170,7 @@ def _fitting(found: StoredResult, what: Wanted) -> StoredResult:
     return found
 
 
-def _fetched(path: str, what: Wanted, owners: Collection[int]) -> StoredResult | None:
+def _fetched(path: str, what: WantedResult, owners: Collection[int]) -> StoredResult | None:
     """Returns the result that was fetched before; None if there is none, or it is not accepted any more."""
     try:
         found = records.read_stored(path, owners)
@@ -183,7 +183,7 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> StoredResult |
         return StoredResult(path, {}, str(error))
     # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
     is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
-    if is_old and (reason := upper_parts.get(SOURCE).verify_again(path, what)):
+    if is_old and (reason := upper_parts.get(SOURCE).problem(path, what)):
         if (path, reason) not in _refused:
             log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
         _refused.add((path, reason))
@@ -191,7 +191,7 @@ def _fetched(path: str, what: Wanted, owners: Collection[int]) -> StoredResult |
     return found
 
 
-def _ask(what: Wanted, watched: FlatStamps) -> Outcome:
+def _ask(what: WantedResult, watched: FlatStamps) -> Outcome:
     """Returns the result that a remote has. If none has it, they are asked again after a day."""
     again, trust_file = time.time() + ABSENT_SECONDS, [settings.trust_file()]
     name = memory.name_of(("no tuning result", [*what], settings.remotes()))

@@ -1,8 +1,9 @@
 """Describes Python values of any type by a digest that is the same in every process.
 
-Two values with one digest do the same. A function is its code with all that it reads: defaults, closure, globals, what
-it imports when it runs. An object is its class and its state. What Python's library, torch or an installed package has
-under a name is that name, with the version. A value of which nothing is known is an error, and not passed over.
+Values with equal digests behave alike. The digest of a function covers its code and everything the code reads:
+defaults, closure, globals, and imports that run with it. The digest of an object covers its class and its state. A
+value that Python's library, torch or an installed package has under a name is described by the name and the version.
+A value that cannot be described is an error; it is not skipped.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from opforge.foundation.fork_lock import ForkLock
 MAX_VALUES, MAX_BYTES = 200_000, 64 << 20
 """More is an error: a description is made for each graph."""
 PLAIN = (type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes)
-"""Types whose values their repr states."""
+"""Types whose values are described by their repr."""
 NEUTRAL = (type(threading.Lock()), type(threading.RLock()), ForkLock, logging.Logger, logging.Handler)
 """Types whose state does not decide what a function returns."""
 UNTRACKED = (*PLAIN, tuple, frozenset, types.CodeType)
-"""Whether two equal constants are one object is chance."""
+"""Types whose equal constants may or may not be the same object, by chance."""
 NATIVE: tuple[type, ...] = (
     types.BuiltinFunctionType,
     types.ClassMethodDescriptorType,
@@ -78,12 +79,12 @@ NOT_DONE = frozenset(
         "_backward_cls",
     ]
 )
-"""Attributes of a class that do not say what it does. Torch makes `_backward_cls`, with a number of its own, of each
-autograd.Function."""
+"""Attributes of a class that do not affect its behaviour. Torch adds `_backward_cls` to each autograd.Function, with a
+different number in each process."""
 COPIED = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"}
-"""Attributes that a wrapper has from its function."""
+"""Attributes that a wrapper copies from its function."""
 WRAPPER_ID = "_torchdynamo_wrapper_id"
-"""An attribute that torch gives to functions: a number of this process."""
+"""An attribute that torch adds to functions: a number that differs in each process."""
 OPEN, CLOSE = "(", ")"
 VARIABLES = frozenset((*dis.haslocal, *dis.hasfree)) | {
     dis.opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS") if name in dis.opmap
@@ -95,37 +96,37 @@ CHECKED = "_check_pystubs_once.<locals>.inner", "checked"
 
 
 class UndescribedError(ValueError):
-    """A value cannot be described; the text says which, and where it is used."""
+    """A value cannot be described; the text names the value and the place where it is used."""
 
 
 class Of(NamedTuple):
-    """A value that is to be described."""
+    """A value to describe."""
 
     value: Any
     name: str = ""
-    """The name of its place in messages."""
+    """The name of the value's place, for messages."""
 
 
 Part = str | Of
-"""Something that states a value: a text, or another value."""
+"""Part of a description: a text, or another value."""
 
 
 class Description:
-    """A digest of values. Each of these is stated once, and referred to after that."""
+    """A digest of values. A value that occurs again is a reference to its first occurrence."""
 
     def __init__(self) -> None:
         """Begins without a value."""
         self.ops: dict[str, None] = {}
-        """The ops that the values may call, by public name: what is registered for them counts too."""
+        """The ops that the values may call, by public name. The kernels registered for these ops count too."""
         self._digest = hashlib.sha256()
         self._seen: dict[int, tuple[int, Any]] = {}  # with the object, so that no other one gets its id
         self._values, self._bytes = 0, 0
         self._names: set[str] = set()
-        """All that the functions name, also as text."""
+        """Every name in the functions, including names in texts."""
         self._passed_on: dict[str, types.ModuleType] = {}
-        """Modules of which any of the functions may use something."""
+        """Modules whose attributes any of the functions may use."""
         self._stated: set[tuple[str, str]] = set()
-        """Those attributes of them that are described."""
+        """The module attributes that are described already: (module, attribute)."""
 
     @property
     def digest(self) -> str:
@@ -227,7 +228,7 @@ class Description:
     # -- what is torch's -----------------------------------------------------------------------------------------------
 
     def _torch_parts(self, value: Any, kind: type) -> list[Part] | None:
-        """Returns what states a value of torch's own types; None for any other."""
+        """Returns the parts of a value of torch's own types; None for any other."""
         if isinstance(value, library.LoadedOp):
             self.ops.update(dict.fromkeys(library.defined.get(value.__entry__.key, ())))
             return [f"op {value.__entry__.key}"]
@@ -281,7 +282,7 @@ class Description:
             self._note_ops(value, names)
 
     def _used_of(self, module: types.ModuleType, names: set[str], above: set[str]) -> Iterator[Part]:
-        """Yields what states the attributes of a module that a function names."""
+        """Yields the parts of the module attributes that a function names."""
         version = _version_of(module.__name__)
         if version is not None:
             yield f"module {module.__name__} {version}"
@@ -297,9 +298,9 @@ class Description:
                 yield from self._used_of(value, names, {*above, value.__name__})
 
     def _module_parts(self, module: types.ModuleType) -> Iterator[Part]:
-        """Yields what states a module of which nothing says what is used of it: its file.
+        """Yields the parts of a module whose used attributes are not known: the content of its file.
 
-        What functions name of it is added at the end: its file may take that from another one.
+        The attributes that functions name are added at the end: the file may import them from another one.
         """
         version = _version_of(module.__name__)
         yield f"{module.__name__} {version}"
@@ -311,7 +312,7 @@ class Description:
             yield from self._module_code(module)
 
     def _module_code(self, module: types.ModuleType) -> Iterator[Part]:
-        """Yields what computes attributes of a module: its `__getattr__`, or a class of its own."""
+        """Yields the code that computes a module's attributes: its `__getattr__`, or a class of its own."""
         if type(module) is not types.ModuleType:
             self._passed_on[module.__name__] = module
             yield Of(type(module))
@@ -319,7 +320,7 @@ class Description:
             yield Of(vars(module)["__getattr__"], f"{module.__name__}.__getattr__")
 
     def _parts_of_passed_on(self) -> Iterator[Part]:
-        """Yields the attributes of modules without an owner that functions name, whichever does."""
+        """Yields the attributes that any function names, of modules that belong to no installed package."""
         while waiting := sorted(
             (place, name)
             for place, module in self._passed_on.items()
@@ -366,7 +367,7 @@ def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
 
 
 def _uses(code: types.CodeType) -> set[tuple[str, ...]]:
-    """Returns each variable that a code object reads, with the attributes that it takes of it, one of the other."""
+    """Returns each variable that a code object reads, with the chain of attributes that the code takes from it."""
     uses = set[tuple[str, ...]]()
     path: tuple[str, ...] = ()
     for instruction in _instructions(code):
@@ -380,7 +381,7 @@ def _uses(code: types.CodeType) -> set[tuple[str, ...]]:
 
 
 def _read(instruction: dis.Instruction, code: types.CodeType) -> tuple[str, ...]:
-    """Returns the variables that an instruction reads. To put one into the closure of a function is not to read it."""
+    """Returns the variables that an instruction reads. Putting a variable into a closure is not a read."""
     if instruction.opcode not in VARIABLES or "LOAD_" not in instruction.opname:
         return ()
     argument = instruction.argval
@@ -419,7 +420,7 @@ def _cell_parts(cell: types.CellType) -> Iterator[Part]:
 
 
 def _wrapper_parts(value: Any, kind: type, wrapped: type) -> Iterator[Part]:
-    """Yields what states a wrapper of a function: the function, and attributes that it has beside those of this one."""
+    """Yields the parts of a wrapper of a function: the function, and the attributes that only the wrapper has."""
     yield from (Of(getattr(value, name)) for name in WRAPPED[wrapped])
     if kind is not wrapped:
         yield from _attribute_parts(value, kind, _slots(kind))
@@ -436,7 +437,7 @@ def _variable_parts(variable: contextvars.ContextVar[Any]) -> Iterator[Part]:
 
 
 def _imported(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
-    """Yields what a function imports when it runs: a text that names it, its variable, and it.
+    """Yields the imports that a function runs: a text that names the import, its variable, and its value.
 
     Raises UndescribedError.
     """
@@ -482,7 +483,7 @@ def _imports(code: types.CodeType) -> Iterator[tuple[str, int, str, str]]:
 
 
 def _import(name: str) -> Any:
-    """Returns a module, which the function would import; its name if it is another's own; None if it is missing."""
+    """Returns the module that a function would import; its name and version if installed; None if missing."""
     module = sys.modules.get(name)
     if module is not None:
         return module
@@ -516,7 +517,7 @@ def _class_parts(kind: type) -> Iterator[Part]:
 
 
 def _object_parts(value: Any, kind: type) -> Iterator[Part]:
-    """Yields what states an instance: its class, its attributes, and what its type keeps in C."""
+    """Yields the parts of an instance: its class, its attributes, and the state that its type keeps in C."""
     slots = _slots(kind)
     yield from _attribute_parts(value, kind, slots)
     if _has_more(kind, len(slots)) and not isinstance(value, threading.local):
@@ -537,7 +538,7 @@ def _attribute_parts(value: Any, kind: type, slots: Mapping[str, Any]) -> Iterat
 
 
 def _slots(kind: type) -> dict[str, Any]:
-    """Returns what `__slots__` has made, by the names of the attributes with their classes."""
+    """Returns the descriptors made by `__slots__`, by class and attribute name."""
     return {
         f"{base.__qualname__}.{name}": value
         for base in kind.__mro__
@@ -556,7 +557,7 @@ def _has_more(kind: Any, slots: int) -> bool:
 
 
 def _reduced_parts(value: Any, kind: type) -> Iterator[Part]:
-    """Yields what states an object as pickle would: by what makes it again."""
+    """Yields the parts of an object that pickle would use to make it again."""
     reduce = copyreg.dispatch_table.get(kind)
     for name in ("__reduce_ex__", "__reduce__"):
         method = getattr(kind, name)
@@ -597,7 +598,7 @@ def _shown(value: Any) -> str:
 
 
 def _native_parts(value: Any) -> Iterator[Part]:
-    """Yields what states a function or an attribute in machine code that no installed package has under its name."""
+    """Yields the parts of a function or attribute in machine code that no installed package has under its name."""
     owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
     yield str(getattr(value, "__qualname__", value.__name__))
     if isinstance(owner, types.ModuleType):
@@ -613,7 +614,7 @@ def _unknown(value: Any) -> str:
 
 
 def _tensor_text(torch: Any, tensor: Any, most: int) -> str:
-    """Returns what states a tensor, with its numbers."""
+    """Returns the description of a tensor, including its numbers."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         raise UndescribedError(f"{_shown(tensor)} has no description")
     facts = (tensor.dtype, tensor.device.type, tuple(tensor.shape), tensor.stride(), tensor.requires_grad)

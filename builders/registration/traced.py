@@ -1,8 +1,9 @@
 """The parts of a program that torch.compile reads without a guard: inlined code, classes, and modules' names.
 
-torch checks the type of a value and takes the methods and attributes of its class as they are. It inlines functions
-and does not look again. So both are stated here, to be compared in another process and before each call, with the
-objects that this process has and not with files, which may have been edited since.
+torch checks the type of a value, takes the methods and attributes of the class as they are, and inlines functions
+without a later check. Therefore classes and inlined functions are recorded here as facts, which are compared in another
+process and before each call. They are compared with the objects of the process, not with files, which may have been
+edited since.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TEXTS = {
 
 
 class Fact(NamedTuple):
-    """One thing that was read."""
+    """A part of the program that torch has read."""
 
     kind: str
     module: str
@@ -47,7 +48,7 @@ class Fact(NamedTuple):
 
 
 def stated(codes: Iterable[types.CodeType], classes: Iterable[type]) -> list[Fact]:
-    """Returns what states code that was inlined, and the classes of values. Raises UndescribedError."""
+    """Returns the facts of inlined code and of the classes of values. Raises UndescribedError."""
     facts, read = set[Fact](), set[tuple[str, str]]()
     for code in {id(code): code for code in codes}.values():
         module = inspect.getmodule(code)
@@ -67,7 +68,7 @@ def stated(codes: Iterable[types.CodeType], classes: Iterable[type]) -> list[Fac
 
 
 def problem(facts: Iterable[Sequence[str]]) -> str:
-    """Returns the first fact that has changed since it was stated; empty if none has. Raises UndescribedError."""
+    """Returns the problem of the first fact that has changed; empty if none has. Raises UndescribedError."""
     for kind, module, place, digest in facts:
         if _fact(kind, module, place).digest != digest:
             return TEXTS[kind].format(module=module, place=place)
@@ -131,7 +132,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _codes_of(value: Any) -> list[types.CodeType]:
-    """Returns the code of a function, and of those that it wraps."""
+    """Returns the code of a function and of the functions that it wraps."""
     return [function.__code__ for function in _functions_of(value)]
 
 
@@ -201,7 +202,7 @@ def _hops(module: types.ModuleType, path: Sequence[str]) -> set[tuple[str, str]]
 
 
 NAMED = (types.FunctionType, type, types.ModuleType, *NATIVE, functools.partial)
-"""Types of values that torch takes as they are; it has guards for others."""
+"""Types of values that torch uses without a guard."""
 
 
 def _named_text(value: Any) -> str:
@@ -214,9 +215,9 @@ def _named_text(value: Any) -> str:
 
 
 def _class_texts(kind: Any) -> list[str]:
-    """Returns what states a class with its bases: the code of its methods, and its attributes.
+    """Returns the description of a class with its bases: the code of its methods, and its attributes.
 
-    What the methods read is not in it: torch has guards for that where it inlines them.
+    Values that the methods read are left out: torch has guards for these values where it inlines the methods.
     """
     if not isinstance(kind, type):
         return ["it is not a class"]
@@ -241,7 +242,7 @@ def _bases(kind: type) -> list[type]:
 
 
 def _text(value: Any, is_fixed: bool, depth: int = 0) -> str:
-    """Returns what states an attribute; one of an installed package that is no function, by its type alone."""
+    """Returns the description of an attribute; of an installed package's value that is no function, its type alone."""
     deeper = functools.partial(_text, is_fixed=is_fixed, depth=depth + 1)
     if isinstance(value, types.FunctionType):
         parts = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *_contents(value)]
@@ -304,7 +305,7 @@ def _is_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
 
 
 class Pinned:
-    """The state of this process. Objects are compared, and described again only if one was replaced by another."""
+    """The state of this process. Objects are compared by identity, and described again only if one was replaced."""
 
     def __init__(self, facts: Collection[Sequence[str]]) -> None:
         """Takes facts that hold now."""

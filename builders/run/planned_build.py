@@ -15,7 +15,7 @@ from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.kernel_roots import TRUSTED_ROOTS
 from opforge.builders.declaration.op_spec import root_paths
-from opforge.builders.lookup import memory
+from opforge.builders.lookup import remembered_lookups
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import raise_if_exhausted
 from opforge.builders.waiting import expected_time
@@ -79,10 +79,10 @@ class PlannedBuild:
         self._spec, self._store, self._force, self._on_progress = spec, store, force, on_progress
         # The memory that the compilers of entries which do not fit needed, by source.
         learnt = tuple(peak for entry in rejected if isinstance(entry, RejectedRecord) for peak in entry.peaks)
-        absent = memory.absent_paths(spec)  # before the sources are located, as in a look-up
+        absent = remembered_lookups.absent_paths(spec)  # before the sources are located, as in a look-up
         self._description = description_key(spec)
-        lookup = memory.lookup_of(spec, store, declared=declared, asks=True)
-        self._snapshot = memory.take_snapshot(lookup, self._description, absent)
+        lookup = remembered_lookups.lookup_of(spec, store, declared=declared, asks=True)
+        self._snapshot = remembered_lookups.take_snapshot(lookup, self._description, absent)
         with timeline.span("plan"):
             try:
                 self._toolchain = toolchains.find_toolchain(spec, store)
@@ -198,11 +198,11 @@ class PlannedBuild:
             _count(store, waited=1, waiting=time.time() - self._requested)
         bounds.enforce(store.layout, *self._limits)
         programs = self._toolchain.programs()
-        match = memory.with_compiler(match, programs, self._snapshot)
+        match = remembered_lookups.with_compiler(match, programs, self._snapshot)
         is_own = match.entry.origin in ("built", "cache")  # what is fetched is remembered with the trust file's stamp
         if is_own and not settings.paranoid() and not self._lookup.sources:  # it might take a layer's entry instead
             named = {} if self._spec.uses_host_compiler else programs
-            memory.remember(self._lookup, named, programs, match, self._snapshot)
+            remembered_lookups.remember(self._lookup, named, programs, match, self._snapshot)
         _log_first_warning(self._spec.name, self._output, match.entry)
         if self._building:
             self._building.is_done(match.entry)

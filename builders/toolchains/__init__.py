@@ -84,7 +84,7 @@ def read_variables(spec: OpSpec) -> tuple[str, ...]:
 
     import_path = _import_path(spec)
     own = () if import_path in ("", HOST) else getattr(_import(import_path, spec), "passed_env", ())
-    return (*environment.PASSED_ENV, *own, *settings.compiler_env())
+    return (*environment.COMPILER_VARIABLES, *own, *settings.compiler_env())
 
 
 def plan_code(spec: OpSpec) -> tuple[str, ...]:

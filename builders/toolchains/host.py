@@ -13,7 +13,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import SettingError, ToolchainNotFoundError
 from opforge.foundation import environment, settings
-from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.environment import COMPILER_VARIABLES
 from opforge.foundation.lazy import cached_property
 
 from .discovery import probe, programs
@@ -127,7 +127,7 @@ class HostToolchain(Toolchain):
         return None
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        names = dict.fromkeys((*PASSED_ENV, *programs.own_variables(self.argv)))
+        names = dict.fromkeys((*COMPILER_VARIABLES, *programs.own_variables(self.argv)))
         return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
 
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from opforge.builders.declaration.machine import package_folder
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import ToolchainNotFoundError
-from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.environment import COMPILER_VARIABLES
 from opforge.foundation.lazy import cached_property
 
 from .discovery import probe, programs, search
@@ -38,7 +38,7 @@ class ZigToolchain(HostToolchain):
 
     @cached_property
     def _info(self) -> probe.CompilerInfo:
-        values = (os.environ.get(variable, "") for variable in PASSED_ENV)
+        values = (os.environ.get(variable, "") for variable in COMPILER_VARIABLES)
         name = (*self.argv, *values, *programs.state((self.zig,)))
         return probe.cached_info(name, probe.HOST_SHAPE, self._layout, self._disk, self._probe)
 

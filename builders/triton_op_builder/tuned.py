@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
-from opforge.builders.lookup.tuned import Wanted
+from opforge.builders.lookup.tuned import WantedResult
 from opforge.builders.toolchains.triton import compiled_archs
 from opforge.errors import OpforgeError
 
@@ -23,7 +23,7 @@ log = logging.getLogger("opforge")
 # A builder is a TritonOpBuilder, whose module imports this one.
 
 
-def wanted(builder: Any, entry: Entry) -> Wanted:
+def wanted(builder: Any, entry: Entry) -> WantedResult:
     """Returns the subject that a result for a builder's op must have: equal with the kernels of configs and without."""
     found = tuned.wanted_of_device(builder.spec(), entry)
     if builder.compiles_configs == type(builder).compiles_configs:

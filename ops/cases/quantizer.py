@@ -18,8 +18,9 @@ WAYS = 8
 """Tensors that are added up."""
 SIZES = (1 << 18, 1 << 20, 1 << 22, 1 << 24)
 TUNED_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
-SHAPES = ((1, 8), (3, 64), (5, 512), (2, 1026))
+SHAPES = ((1, 2), (37, 8), (3, 30), (5, 512), (2, 4098))
 """Groups, and the values of each."""
+FLOATS = ("float32", "bfloat16", "float16")
 OPERATORS = "torch operators"
 PROMISES = (Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.BATCH)
 """A code of NaN, or of an infinite group, is no number that a reference could say."""
@@ -30,34 +31,34 @@ def amount(bits: int, size: int, itemsize: int) -> int:
     return size * itemsize + size * bits // 8 + 4 * (size // GROUP)
 
 
-def _memory(bits: int, place: Place) -> tuple[Tensor, Tensor]:
-    """Returns memory for the codes of groups, and for their scales."""
+def _memory(bits: int, place: Place, symmetric: bool = True) -> tuple[Tensor, Tensor]:
+    """Returns memory for the codes of groups, and for their scales; without `symmetric` for their offsets too."""
     import torch
 
     groups, size = place.shape
     codes = torch.zeros(groups, size * bits // 8, dtype=torch.int8, device=place.device)
-    return codes, torch.zeros(groups, 1, device=place.device)
+    return codes, torch.zeros(groups, 1 if symmetric else 2, device=place.device)
 
 
-def _to_quantize(bits: int, place: Place) -> tuple[Any, ...]:
-    return *_memory(bits, place), place.draw(*place.shape), place.shape[0], bits, True
+def _to_quantize(bits: int, place: Place, symmetric: bool = True) -> tuple[Any, ...]:
+    return *_memory(bits, place, symmetric), place.draw(*place.shape), place.shape[0], bits, symmetric
 
 
-def _codes(bits: int, place: Place, ways: int = 1) -> tuple[Tensor, Tensor]:
-    """Returns codes of groups, any bytes, and scales."""
+def _codes(bits: int, place: Place, ways: int = 1, symmetric: bool = True) -> tuple[Tensor, Tensor]:
+    """Returns codes of groups, any bytes, and scales; without `symmetric` offsets too."""
     import torch
 
-    codes, params = (torch.cat([tensor] * ways) for tensor in _memory(bits, place))
+    codes, params = (torch.cat([tensor] * ways) for tensor in _memory(bits, place, symmetric))
     random = torch.Generator().manual_seed(0)
     drawn = torch.randint(-128, 128, codes.shape, generator=random).to(torch.int8)
     return drawn.to(place.device), torch.rand(params.shape, generator=random).to(place.device)
 
 
-def _to_dequantize(bits: int, place: Place) -> tuple[Any, ...]:
+def _to_dequantize(bits: int, place: Place, symmetric: bool = True) -> tuple[Any, ...]:
     import torch
 
     out = torch.zeros(place.shape, dtype=place.torch_dtype(), device=place.device)
-    return out, *_codes(bits, place), place.shape[0], bits, True
+    return out, *_codes(bits, place, symmetric=symmetric), place.shape[0], bits, symmetric
 
 
 def _to_sum(bits: int, place: Place) -> tuple[Any, ...]:
@@ -72,22 +73,23 @@ def _split(codes: Tensor, bits: int) -> Tensor:
     return codes if bits == 8 else torch.stack((codes >> 4, codes << 4 >> 4), -1).flatten(-2)
 
 
-def _rule(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Returns the codes of groups, one in each byte, and their scales, by the rule."""
+def _rule(values: Tensor, bits: int, symmetric: bool = True) -> tuple[Tensor, Tensor]:
+    """Returns the codes of groups, one in each byte, and their scales and offsets, by the rule."""
     import torch
 
     from opforge.ops import reference
 
-    codes, scales, _offsets = reference.quantize(values, bits, True)
-    return codes.to(torch.int8), scales
+    codes, scales, offsets = reference.quantize(values, bits, symmetric)
+    return codes.to(torch.int8), scales if symmetric else torch.cat((scales, offsets), 1)
 
 
-def _quantized(_codes: Tensor, _params: Tensor, values: Tensor, _groups: int, bits: int, _symmetric: bool) -> Any:
-    return _rule(values, bits)
+def _quantized(_codes: Tensor, _params: Tensor, values: Tensor, _groups: int, bits: int, symmetric: bool) -> Any:
+    return _rule(values, bits, symmetric)
 
 
-def _dequantized(_out: Tensor, codes: Tensor, params: Tensor, _groups: int, bits: int, _symmetric: bool) -> Tensor:
-    return _split(codes, bits).to(params.dtype) * params
+def _dequantized(_out: Tensor, codes: Tensor, params: Tensor, _groups: int, bits: int, symmetric: bool) -> Tensor:
+    values = _split(codes, bits).to(params.dtype) * params[:, :1]
+    return values if symmetric else values + params[:, 1:]
 
 
 def _summed(_out: Tensor, _params: Tensor, codes: Tensor, scales: Tensor, *numbers: Any) -> Any:
@@ -147,6 +149,25 @@ def _ours(function: str, inputs: Prepared) -> Call:
     return partial(getattr(inputs.loaded, function), *inputs.arguments)
 
 
+def _compared(
+    name: str, function: str, bits: int, inputs: Callable[..., Any], reference: Callable[..., Any], **others: Any
+) -> Case:
+    """Returns a case that is compared, and perhaps timed."""
+    writes_codes = function != "dequantize_"
+    return Case(
+        name,
+        partial(inputs, bits),
+        partial(_with_split_codes, function) if writes_codes and bits == 4 else function,
+        reference=reference,
+        shapes=SHAPES,
+        outputs=(0, 1) if writes_codes else (0,),
+        strided=False,
+        # Of a quotient that lies halfway between two codes, float32 may choose the other one.
+        **({"integers": 1, "tolerance": 1e-6} if writes_codes else {"refused_dtypes": ()}),
+        **others,
+    )
+
+
 def _case(
     name: str,
     function: str,
@@ -157,15 +178,12 @@ def _case(
     **others: Any,
 ) -> Case:
     """Returns a case. `operators` is a function for the rivals, with the first and last argument that it gets."""
-    writes_codes = function != "dequantize_"
-    return Case(
+    return _compared(
         f"{name}, {bits} bits",
-        partial(inputs, bits),
-        partial(_with_split_codes, function) if writes_codes and bits == 4 else function,
-        reference=reference,
-        shapes=SHAPES,
-        outputs=(0, 1) if writes_codes else (0,),
-        strided=False,
+        function,
+        bits,
+        inputs,
+        reference,
         shape=lambda size: (size // GROUP, GROUP),
         ours=partial(_ours, function),
         rivals={
@@ -182,31 +200,25 @@ def _case(
 
 
 def _both_ways(bits: int) -> tuple[Case, ...]:
+    compared: dict[str, Any] = {"dtypes": FLOATS, "promises": PROMISES, "batch": {0: 0, 1: 0, 2: 0, 3: None}}
     timed: dict[str, Any] = {
-        "dtypes": ("float32", "bfloat16"),
+        "timed_dtypes": ("float32", "bfloat16"),
         "sizes": SIZES,
         "amount": partial(amount, bits),
         "quick": (1 << 22,),
         "goals": {COMPILED: 1.2} if bits == 4 else {},
-        "promises": PROMISES,
-        "batch": {0: 0, 1: 0, 2: 0, 3: None},
         "tuned": {"float32": TUNED_SIZES, "bfloat16": TUNED_SIZES} if bits == 8 else {},
     }
     to_codes = partial(_to_codes, bits=bits), 2, 3
     back = partial(_torch_dequantize, bits), 1, 3
+    accurate: dict[str, Any] = {**compared, **timed, "promises": (*PROMISES, Promise.ACCURACY), "tuned": {}}
+    with_offsets = f"{bits} bits, with offsets"
+    to_quantize, to_dequantize = (partial(make, symmetric=False) for make in (_to_quantize, _to_dequantize))
     return (
-        # Of a quotient that lies halfway between two codes, float32 may choose the other one.
-        _case("quantize", "quantize_", bits, _to_quantize, _quantized, to_codes, integers=1, tolerance=1e-6, **timed),
-        _case(
-            "dequantize",
-            "dequantize_",
-            bits,
-            _to_dequantize,
-            _dequantized,
-            back,
-            refused_dtypes=(),
-            **{**timed, "promises": (*PROMISES, Promise.ACCURACY), "tuned": {}},
-        ),
+        _case("quantize", "quantize_", bits, _to_quantize, _quantized, to_codes, **compared, **timed),
+        _case("dequantize", "dequantize_", bits, _to_dequantize, _dequantized, back, **accurate),
+        _compared(f"quantize, {with_offsets}", "quantize_", bits, to_quantize, _quantized, **compared),
+        _compared(f"dequantize, {with_offsets}", "dequantize_", bits, to_dequantize, _dequantized, **compared),
     )
 
 
@@ -222,8 +234,6 @@ def _sum_case(bits: int) -> Case:
         amount=partial(sums_amount, bits),
         quick=(1 << 18,),
         goals={COMPILED: 1.0},
-        integers=1,
-        tolerance=1e-6,
         refused_dtypes=(),
         promises=(Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT),
     )

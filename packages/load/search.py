@@ -17,7 +17,7 @@ from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
 from opforge.packages.installed.releases import Installed
 
-from . import callers_lock, checkout, memory, variants
+from . import callers_lock, checkout, remembered_kernels, variants
 from .callers_lock import Locked
 from .tree import root_problem
 from .variants import Attempt, Loadable
@@ -44,14 +44,14 @@ def find(
     remembered.
     """
     at = time.time_ns()
-    before = memory.stamps(name) if remembered else None
+    before = remembered_kernels.stamps(name) if remembered else None
     attempt = Attempt()
     module = load(name, version, label, install, caller, attempt)
     if not attempt.is_per_device:
         answers[key] = module
     choice = attempt.choice
     if before and before.paths and choice and choice.receipt and not attempt.needs_more:
-        memory.remember(remembered, at, before, *attempt.place, choice)
+        remembered_kernels.remember(remembered, at, before, *attempt.place, choice)
     return module
 
 
@@ -73,7 +73,7 @@ def local(
     is not accepted. Raises what `get_local_kernel` raises.
     """
     at = time.time_ns()
-    there = memory.of_paths(checkout.watched(folder))
+    there = remembered_kernels.of_paths(checkout.watched(folder))
     before = FlatStamps.of([*(led_to_it.pairs() if led_to_it else ()), *there.pairs()])
     attempt = Attempt()
     attempt.load_needed, attempt.refusal = needed_by, refusal or attempt.refusal
@@ -84,7 +84,7 @@ def local(
         answers[key] = module
     choice = attempt.choice
     if remembered and choice and choice.receipt and not attempt.needs_more:
-        memory.remember(remembered, at, before, folder, CHECKOUT, choice)
+        remembered_kernels.remember(remembered, at, before, folder, CHECKOUT, choice)
     return module
 
 
@@ -103,7 +103,7 @@ def in_hub_cache(
     from opforge.packages.project import hub_cache
 
     state = hub_cache.snapshot(name, revision)
-    led_to_it = memory.of_paths(checkout.with_targets([*state.watched, settings.trust_file()]))
+    led_to_it = remembered_kernels.of_paths(checkout.with_targets([*state.watched, settings.trust_file()]))
     is_same = hub_cache.snapshot(name, revision) == state  # otherwise the stamps are of another state
     refusal = functools.partial(hub_cache.refusal, state.name)
     return local(key, answers, remembered if is_same else "", state.folder, label, led_to_it, refusal)

@@ -32,7 +32,7 @@ def is_used(folder: str) -> bool:
     return needed is None or needed.is_hubs
 
 
-def install(root: Root, folder: str, all_platforms: bool) -> list[tuple[Installed, bool]]:
+def install_hub_locked(root: Root, folder: str, all_platforms: bool) -> list[tuple[Installed, bool]]:
     """Installs the kernels of a project's `kernels.lock`; returns each release, and whether it was new.
 
     Raises KernelLockError with all that is missing and the command that gets it; KernelFormatError, OSError.

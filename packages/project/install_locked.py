@@ -45,7 +45,7 @@ def install_locked(
     `all_platforms`. Raises KernelLockError that lists everything that is missing, and what installing raises.
     """
     if install_hub_locked.is_used(folder):
-        return install_hub_locked.install(root, folder, all_platforms)
+        return install_hub_locked.install_hub_locked(root, folder, all_platforms)
     if not frozen and (locking.current(folder) is None or locking.problems(folder)):
         from .lock_file import write
 

@@ -20,7 +20,7 @@ from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import remotes, statements
-from opforge.remote.judging import AcceptedKey, Lists
+from opforge.remote.accepted_signatures import AcceptedKey, Lists
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
 from opforge.remote.statements import Signed

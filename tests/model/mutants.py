@@ -238,9 +238,9 @@ def a_memory_does_not_watch_folders() -> None:
 
 @mutant
 def a_memory_does_not_watch_absent_paths() -> None:
-    from opforge.builders.lookup import memory
+    from opforge.builders.lookup import remembered_lookups
 
-    put(memory, absent_paths=lambda spec: [])
+    put(remembered_lookups, absent_paths=lambda spec: [])
 
 
 @mutant
@@ -257,18 +257,18 @@ def a_memory_does_not_hold_variables() -> None:
 
 @mutant
 def a_memory_does_not_watch_programs() -> None:
-    from opforge.builders.lookup import memory
+    from opforge.builders.lookup import remembered_lookups
 
-    real = memory.remember
-    put(memory, remember=lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest))
-    put(memory, with_compiler=lambda match, *_rest: match)
+    real = remembered_lookups.remember
+    put(remembered_lookups, remember=lambda lookup, programs, used, *rest: real(lookup, programs, {}, *rest))
+    put(remembered_lookups, with_compiler=lambda match, *_rest: match)
 
 
 @mutant
 def a_process_does_not_watch_programs() -> None:
-    from opforge.builders.lookup import memory
+    from opforge.builders.lookup import remembered_lookups
 
-    put(memory, with_compiler=lambda match, *_rest: match)
+    put(remembered_lookups, with_compiler=lambda match, *_rest: match)
 
 
 @mutant

@@ -207,7 +207,7 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/test_fetch.py", REMOTES),
     ),
     "what_was_withdrawn_is_chosen": Edit(
-        "remote/judging.py", "    if accepted.withdrawn:\n", "    if False:\n", SIGNATURES
+        "remote/accepted_signatures.py", "    if accepted.withdrawn:\n", "    if False:\n", SIGNATURES
     ),
     "an_older_list_of_withdrawals_is_used": Edit(
         "remote/signatures/seen.py",
@@ -222,13 +222,13 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/trust",),
     ),
     "a_release_that_no_list_names_is_taken": Edit(
-        "remote/judging.py",
+        "remote/accepted_signatures.py",
         "            if listed and digest and listed.released_as(name) != digest:\n",
         "            if False:\n",
         ("tests/unit/packages/registry/test_freshness.py",),
     ),
     "a_copy_of_a_store_is_another_store": Edit(
-        "remote/judging.py",
+        "remote/accepted_signatures.py",
         'if problem := seen.problem(f"list:{listed.id}", signer.key, listed.seen, must_know, _shown):',
         'if problem := "":',
         ("tests/unit/packages/registry/test_freshness.py",),

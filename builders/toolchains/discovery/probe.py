@@ -16,7 +16,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
 from opforge.errors import ToolchainError
 from opforge.foundation import exit_status, formats, memory, memory_writer
-from opforge.foundation.environment import PASSED_ENV
+from opforge.foundation.environment import COMPILER_VARIABLES
 from opforge.foundation.files import renew
 from opforge.foundation.memory import ABSENT, FlatStamps
 
@@ -95,7 +95,7 @@ def host_info(argv: Sequence[str], layout: Layout, disk: Disk, path_flags: Seque
     further = _further_programs([*argv, *path_flags])
     started = [programs.started_by_compiler(name) for name in (*PROGRAMS, *further, *linkers)]
     words = [programs.which(word) or word for word in argv]
-    values = [os.environ.get(variable, "") for variable in PASSED_ENV]
+    values = [os.environ.get(variable, "") for variable in COMPILER_VARIABLES]
     name = (*words, "", *path_flags, "", *linkers, "", *started, *values, *programs.state(argv), *programs.behind(argv))
     return cached_info(name, HOST_SHAPE, layout, disk, lambda: _probe_host(argv, disk, path_flags))
 

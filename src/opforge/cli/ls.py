@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opforge.cache.maintenance.listing import StoredEntry
     from opforge.packages.installed.releases import Installed
     from opforge.packages.registry.release import Release
-    from opforge.remote.maintenance import Item
+    from opforge.remote.contents import Item
 
 
 @click.command("ls", cls=Guarded)
@@ -169,19 +169,19 @@ def _print_releases(releases: Sequence[Installed], with_benchmarks: bool) -> Non
 def _in_store(url: str, given: Sequence[str], kind: str | None) -> Iterator[Item]:
     """Yields the items of a store, or those with these names. Raises StoreError; click.UsageError at the end."""
     from opforge.packages.form.names import check
-    from opforge.remote import maintenance
+    from opforge.remote import contents
 
     remote, store = opened(url)
     if not given:
-        yield from maintenance.items(store, kind or "")
+        yield from contents.items(store, kind or "")
         return
     absent = list[str]()
     for name, names in kinds.by_kind(given, "ls URL", kind or "").items():
         found, of_kind = set[str](), kinds.of(name)
         # A server that cannot list its contents is asked for packages by their names.
-        items = maintenance.items(store, name) if names else iter(())
+        items = contents.items(store, name) if names else iter(())
         if name == "package" and all(map(kinds.is_plain, names)):
-            items = chain.from_iterable(maintenance.of_name(store, name, check(one, "NAME")) for one in names)
+            items = chain.from_iterable(contents.of_name(store, name, check(one, "NAME")) for one in names)
         for item in items:
             meant = [one for one in names if kinds.is_meant(of_kind, item.name or item.topic, item.label, one)]
             found.update(meant)

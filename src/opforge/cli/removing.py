@@ -230,10 +230,10 @@ def gc_command(
 
 
 def _collect(url: str, unused_for: float | None, dry_run: bool, as_json: bool) -> None:
-    from opforge.remote import maintenance
+    from opforge.remote import gc
 
     _remote, store = opened(url)
-    removed = list((maintenance.unused if dry_run else maintenance.collect)(store, time.time(), unused_for))
+    removed = list((gc.unused if dry_run else gc.collect)(store, time.time(), unused_for))
     if as_json:
         return emit_json({"removed": [item._asdict() for item in removed], "dry_run": dry_run})
     for item in removed:

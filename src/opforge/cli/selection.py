@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
     from opforge.report.ops import OfferedOp
 
+KIND = "op:"
 OWN_CLASS = "A class of your own is named by package.module:Class."
 SANITIZERS = frozenset({"address", "leak", "thread", "undefined"})
 
@@ -116,11 +117,12 @@ def all_targets(targets: Sequence[Target], levels: Sequence[str]) -> tuple[Targe
 def select(names: Sequence[str], targets: Sequence[Target] = ()) -> list[Selected]:
     """Returns the ops of these names for these targets.
 
-    Without names these are all ops that are offered; without targets, those for this machine. Raises click.UsageError
-    for a name that no package offers, with the names nearest to it.
+    Without names these are all ops that are offered; without targets, those for this machine. `op:NAME` is NAME, as in
+    other commands. Raises click.UsageError for a name that no package offers, with the names nearest to it.
     """
-    own_devices = {device for name in names if ":" in name for device in getattr(own_class(name), "devices", ())}
-    offers = offered(targets, own_devices) if not names or any(":" not in name for name in names) else []
+    own = [name for name in names if ":" in name and not name.startswith(KIND)]
+    own_devices = {device for name in own for device in getattr(own_class(name), "devices", ())}
+    offers = offered(targets, own_devices) if not names or len(own) < len(names) else []
     if not names:
         return [op for offer in offers for op in _from_offer(offer, targets, named=bool(targets))]
     selected: dict[tuple[str, str], Selected] = {}
@@ -150,15 +152,23 @@ def offered(targets: Sequence[Target], own_devices: Container[str] = ()) -> list
 
 
 def _by_name(name: str, targets: Sequence[Target], offers: Sequence[OfferedOp]) -> list[Selected]:
-    if ":" in name:
-        own = own_class(name)
-        return [Selected(name, target, lambda: own, True) for target in _matching_targets(own, targets) or (None,)]
-    matching = [offer for offer in offers if normalized(offer.name) == normalized(name)]
+    plain = name.removeprefix(KIND)
+    if ":" in plain:
+        return _own(plain, targets)
+    matching = [offer for offer in offers if normalized(offer.name) == normalized(plain)]
     if not matching:
-        raise click.UsageError(unknown_name(name, [offer.name for offer in offers], targets))
+        if plain != name:
+            with contextlib.suppress(click.UsageError):
+                return _own(name, targets)  # of a module with the name `op`
+        raise click.UsageError(unknown_name(plain, [offer.name for offer in offers], targets))
     if not targets:
         matching = matching[:1]  # the accelerator in use comes before the CPU
     return [op for offer in matching for op in _from_offer(offer, targets, named=True)]
+
+
+def _own(import_path: str, targets: Sequence[Target]) -> list[Selected]:
+    own = own_class(import_path)
+    return [Selected(import_path, target, lambda: own, True) for target in _matching_targets(own, targets) or (None,)]
 
 
 def _matching_targets(own: Any, targets: Sequence[Target]) -> Sequence[Target]:

@@ -148,12 +148,12 @@ def _verify_packages(names: Sequence[str], deep: bool) -> list[dict[str, Any]]:
 
 
 def _verify_store(url: str, as_json: bool) -> None:
-    from opforge.remote import maintenance
+    from opforge.remote import contents
 
     remote, store = opened(url)
     with reporter(1, quiet=as_json or not is_terminal(sys.stderr)) as progress:
         progress.begin("verify")
-        checked = maintenance.verify(store, remote, lambda count: progress.step("verify", count, count, ""))
+        checked = contents.verify(store, remote, lambda count: progress.step("verify", count, count, ""))
     refused = [item for item in checked if item.problem]
     if as_json:
         emit_json({"checked": len(checked), "refused": [item.to_json() for item in refused]})

@@ -11,7 +11,7 @@ MAX_PROBLEM = 1000
 
 
 class KernelFormatError(OpforgeError, ValueError):
-    """A name, a version or a file of a kernel package is invalid; `where` is the file, or what holds the value."""
+    """A name, a version or a file of a kernel package is invalid; `where` is the file, or the field of the value."""
 
     def __init__(self, where: str, problem: str, expected: str) -> None:
         problem = problem if len(problem) <= MAX_PROBLEM else f"{problem[:MAX_PROBLEM]}..."

@@ -14,7 +14,7 @@ class RemoteError(OpforgeError, RuntimeError):
 
 
 class StoreError(RemoteError):
-    """A store did not do what it was asked for. `url` holds no credentials, and neither does the message."""
+    """A request to a store failed. `url` holds no credentials, and neither does the message."""
 
     def __init__(self, url: str, operation: str, reason: str, hint: str) -> None:
         super().__init__(f"{url}: {operation} failed: {reason}. {hint}.")
@@ -34,7 +34,7 @@ class SignatureError(RemoteError):
 
 
 class StoreBehindError(SignatureError):
-    """A store is behind what was seen of it, or was not renewed: it is passed over where another one is current."""
+    """A store has older lists than were seen before, or was not renewed: it is skipped if another store is current."""
 
 
 class WithdrawnError(SignatureError):
@@ -54,7 +54,7 @@ class KeyFileError(RemoteError):
 
 
 class TrustFileError(RemoteError):
-    """The file that says whose signatures are accepted cannot be used."""
+    """The trust file, which names the accepted keys, cannot be used."""
 
     def __init__(self, path: str, reason: str, hint: str) -> None:
         super().__init__(f"The trust file {path} cannot be used: {reason}. {hint}.")

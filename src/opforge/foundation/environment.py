@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-PASSED_ENV = (
+COMPILER_VARIABLES = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
     "C_INCLUDE_PATH",
@@ -32,9 +32,9 @@ SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and _
 """
 HEADER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 """Those that name folders of headers."""
-WRAPPER_ENV = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
+WRAPPER_VARIABLES = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
-LAUNCHER_ENV = (
+LAUNCHER_VARIABLES = (
     "OMPI_APP_CTX_",
     "OMPI_ARGV",
     "OMPI_COMMAND",
@@ -52,12 +52,12 @@ LAUNCHER_ENV = (
 )
 """Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
 """
-PLAN_ENV = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV)
+PLAN_VARIABLES = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *COMPILER_VARIABLES)
 """Every variable that the plan of a host op may depend on."""
-_WRAPPER_ENV = tuple(prefix.encode() for prefix in WRAPPER_ENV)
-_BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPER_ENV)
-_LAUNCHER_ENV = tuple(prefix.encode() for prefix in LAUNCHER_ENV)
-_PLAN_ENV = frozenset(name.encode() for name in PLAN_ENV)
+_WRAPPERS = tuple(prefix.encode() for prefix in WRAPPER_VARIABLES)
+_BEGINNINGS = frozenset(prefix[:3] for prefix in _WRAPPERS)
+_LAUNCHERS = tuple(prefix.encode() for prefix in LAUNCHER_VARIABLES)
+_PLAN = frozenset(name.encode() for name in PLAN_VARIABLES)
 
 
 def variables() -> Mapping[bytes, bytes]:
@@ -128,7 +128,7 @@ def of_compilers(more: Iterable[str] = ()) -> list[tuple[bytes, bytes]]:
     They are sorted by name.
     """
     further = [name.encode() for name in more]
-    names = {*_PLAN_ENV, *further} if further else _PLAN_ENV
+    names = {*_PLAN, *further} if further else _PLAN
     here = variables()
     set_here = [name for name in here if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
     return [(name, here[name]) for name in sorted(set_here)]
@@ -145,4 +145,4 @@ def is_wrappers(name: str) -> bool:
 
 
 def _is_wrappers(name: bytes) -> bool:
-    return name.startswith(_WRAPPER_ENV) and not name.startswith(_LAUNCHER_ENV)
+    return name.startswith(_WRAPPERS) and not name.startswith(_LAUNCHERS)

@@ -58,7 +58,7 @@ OBJECT = 1
 MEMORY = 3
 """The files of the one memory: `memory.py`."""
 LOOKUP = 5
-"""Remembered look-ups: `builders/lookup/memory.py`."""
+"""Remembered look-ups: `builders/lookup/remembered_lookups.py`."""
 KERNEL_LOOKUP = 4
 """Remembered calls of `get_kernel`: `packages/load/get_kernel.py`."""
 TOOLCHAIN = 14

@@ -8,9 +8,9 @@ written, $XDG_RUNTIME_DIR is used. What is known of compilers and of the system'
 image brings it along with them.
 
 NAME says everything that decides the value and has no stamp, or is a digest of that. The file is JSON: one digest, then
-the paths and the value. The digest is that of the name, of the file's own text and of the stamps: it is right if
-nothing has changed, and nothing of the file is damaged or another's. Everything may be removed at any time: what is not
-remembered is found out again. `memory_writer.py` writes it.
+the paths and the value. The digest is that of the name, of the file's own text and of the stamps: if it is equal
+(`is_still_valid`), the stamps are the same, and the file is intact and ours. Everything may be removed at any time: a
+value that is not remembered is found again. `memory_writer.py` writes it.
 """
 
 from __future__ import annotations
@@ -276,11 +276,15 @@ def recall(
         try:
             paths, links, value = parsed(data)
             numbers = (stamp or stamps_of)(paths, links)
-            is_right = digest_of(name, data[HEAD:], numbers) == data[2 : HEAD - 2]
-            return (value, FlatStamps(paths, numbers)) if is_right else None
+            return (value, FlatStamps(paths, numbers)) if is_still_valid(name, data, numbers) else None
         except UNREADABLE:  # of a value before its digest is compared: no schema on the path of a hit
             return None
     return None
+
+
+def is_still_valid(name: str, data: bytes, stamps: Sequence[int]) -> bool:
+    """Returns whether the text of a file was written under this name, and its paths have the same stamps as then."""
+    return digest_of(name, data[HEAD:], stamps) == data[2 : HEAD - 2]
 
 
 def parsed(data: bytes) -> tuple[list[str], int, Any]:

@@ -1,11 +1,11 @@
 """`opforge.compile`: a function or a model that starts without tracing, from code that was compiled ahead.
 
-torch.compile traces in each process, which takes most of the time if all graphs are found. What is kept here holds the
-whole function with its guards: see `torch_internals/dynamo.py`. It is one more artifact of a page, so it travels, is
-signed and is verified as compiled graphs are; inductor's libraries are the page's.
+torch.compile traces in each process, which takes most of the time if all graphs are found. An artifact of this module
+holds the whole function with its guards: see `torch_internals/dynamo.py`. It is an artifact of
+a page, so it travels, is signed and is verified as compiled graphs are; inductor's libraries are the page's.
 
-An artifact is a line of JSON, which says what the function follows from, and torch's pickle. The line is compared
-before the pickle is read.
+An artifact is a line of JSON, which has the state that the function depends on, and torch's pickle. The line is
+compared before the pickle is read.
 """
 
 from __future__ import annotations

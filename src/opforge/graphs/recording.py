@@ -1,6 +1,6 @@
 """Records what a scope compiles and uses: torch's artifacts and inductor's libraries, whichever thread compiles them.
 
-What came from a fetched page is another's: it is used, and never written into a page of this machine.
+Artifacts of a fetched page were signed by another key: they are used, and never written into a page of this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .content import LIBRARY, Artifact
 _signed_by_others: set[str] = set()
 """The digests of the artifacts that this process has taken from fetched pages, or was given by the program."""
 _made_here: set[str] = set()
-"""The digests of those that are in pages of this machine: they are its own, whoever else has them."""
+"""The digests of artifacts that are in pages of this machine, even if fetched pages have them too."""
 _paths_of_others: set[str] = set()
 """The libraries of fetched pages, where this process has laid them."""
 _laid: dict[tuple[str, str, bool], str] = {}
@@ -36,7 +36,7 @@ def note_whose(is_fetched: bool, artifacts: Iterable[Artifact]) -> None:
 
 
 class Recording(inductor.Observer):
-    """Records what passes while it is observed, and offers the libraries of pages."""
+    """Records the artifacts that torch makes and uses, and provides the libraries of pages."""
 
     def __init__(self) -> None:
         """Begins empty."""
@@ -54,24 +54,24 @@ class Recording(inductor.Observer):
         self._offered.update({key: entries for one in pages for key in one.entries if key.startswith(LIBRARY)})
 
     def given(self, kind: str, key: str, content_: bytes) -> None:
-        """Notes an artifact that this process did not make."""
+        """Records an artifact that this process did not make."""
         _signed_by_others.add(content.digest_of(kind, key, content_))
 
     def artifact(self, kind: str, key: str, content_: bytes) -> None:
-        """Keeps an artifact, unless it is another's."""
+        """Keeps an artifact, unless it comes from a fetched page."""
         digest = content.digest_of(kind, key, content_)
         if digest not in _signed_by_others or digest in _made_here:
             self._artifacts[content.key_of(kind, key, content_)] = kind, key, content_
 
     def library(self, key: str, path: str) -> None:
-        """Keeps where a library lies, unless it is another's."""
+        """Keeps the path of a library, unless it comes from a fetched page."""
         if os.path.realpath(path) not in _paths_of_others:
             self._libraries[LIBRARY + key] = path
 
     def library_path(self, key: str) -> str:
         """Returns the library of a page, compared with its digest, in a folder of this process; empty without one.
 
-        What was made here comes before what is another's.
+        A library that was made here is preferred to a fetched one.
         """
         entries = self._offered.get(LIBRARY + key)
         found = entries.find(LIBRARY + key) if entries is not None else None
@@ -100,7 +100,7 @@ class Recording(inductor.Observer):
             raise
 
     def lowered(self, what: str) -> None:
-        """Notes a graph that no page has."""
+        """Records a graph that no page has."""
         self.graphs.append(what)
 
     def traced(self, began: float, ended: float) -> None:

@@ -70,7 +70,7 @@ class compiled:
         self._sessions: list[Session] = []
 
     def __enter__(self) -> Graphs:
-        """Finds the graphs, and returns what says how many."""
+        """Finds the graphs, and returns an object with their number."""
         self._sessions.append(session.enter(self._name))
         return Graphs(self._sessions[-1])
 

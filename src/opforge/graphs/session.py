@@ -17,7 +17,7 @@ from opforge.foundation.events import emit
 from opforge.foundation.fork_lock import ForkLock
 from opforge.jits import features, notices, page, private_folder
 from opforge.jits.entries import WRITE_SECONDS, Entries
-from opforge.jits.page import Files, Page, Topic
+from opforge.jits.page import Files, Page, PageTopic
 from opforge.jits.store import NOT_USED
 from opforge.torch_internals import inductor
 
@@ -43,7 +43,7 @@ ANSWERED = "%s: torch's own remote cache answered, and nothing was compiled here
 class Session:
     """The graphs of a topic, from the first scope of this process that needs them to the end of the last one."""
 
-    def __init__(self, where: Topic) -> None:
+    def __init__(self, where: PageTopic) -> None:
         """Begins without graphs."""
         self.topic, self.pid, self.scopes = where, os.getpid(), 0
         torch = where.fingerprint["torch"]
@@ -57,7 +57,7 @@ class Session:
         self._seen: set[str] = set()
         """The folders of all pages that this session has read, whether torch could take them or not."""
         self.functions: dict[str, list[bytes]] = {}
-        """Functions that were compiled ahead, by key: see functions.py. Those of this machine come first."""
+        """Functions that were compiled ahead, by key: see functions.py. Functions of this machine come first."""
         self._held = ExitStack()
         """The lock that other processes wait for until this one has stored its graphs."""
         self._private = ExitStack()
@@ -69,7 +69,7 @@ class Session:
         return self.topic.label
 
     def begin(self) -> None:
-        """Finds the graphs, in the store or in a remote, or waits for who compiles them. What fails is a warning."""
+        """Finds the graphs, in the store or in a remote, or waits for their compiler. A failure is a warning."""
         if self.problem:
             notices.warn("%s: compiled graphs are neither found nor kept: %s.", self.name, self.problem)
             return
@@ -141,7 +141,7 @@ class Session:
         assert self.entries is not None
         for one in [one for one in self.entries.pages if one.folder not in self._seen]:
             artifacts = self._artifacts(one)
-            # One that was damaged is no longer among the pages, and may be fetched again.
+            # A damaged page has been set aside, and may be fetched again.
             if any(used.folder == one.folder for used in self.entries.pages):
                 self._seen.add(one.folder)
             if artifacts is not None:
@@ -255,8 +255,8 @@ class Session:
     def _save(self, entries: Entries, recording: Recording) -> list[str]:
         """Writes a page unless this machine has all that was compiled here; returns the folders of what was written.
 
-        What fetched pages have is not written: these stay, with their signatures. Raises CacheDirError, OSError,
-        LockTimeoutError, ValueError.
+        Artifacts of fetched pages are not written: these pages stay, with their signatures. Raises CacheDirError,
+        OSError, LockTimeoutError, ValueError.
         """
         in_use = {one.folder for one in entries.pages}  # one that was damaged is not
         new = recording.keys - _keys_of(one for one in self.pages if one.folder in in_use and not one.is_fetched)
@@ -298,7 +298,7 @@ _sessions: dict[str, Session] = {}
 _beginning: dict[str, ForkLock] = {}
 _lock = ForkLock()
 _of_parents: list[ExitStack] = []
-"""In a forked child, what its parent holds: it is neither released here, nor by a collection of garbage."""
+"""In a forked child, the locks of the parent: the child never releases them, and keeps them from garbage collection."""
 
 
 def enter(name: str) -> Session:

@@ -11,7 +11,7 @@ from opforge.builders.declaration import machine
 from opforge.errors import SettingError
 from opforge.fast_path.machine import python_tag
 from opforge.foundation import environment, formats
-from opforge.jits.page import LABEL, Topic
+from opforge.jits.page import LABEL, PageTopic
 from opforge.torch_internals import inductor
 
 from .content import ADAPTER
@@ -20,15 +20,15 @@ EXPECTED = "up to 100 letters, digits, '_' and '-'"
 TRITON_VERSION = re.compile(rb"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
-def of(name: str) -> Topic:
+def of(name: str) -> PageTopic:
     """Returns the topic of a name on this machine. Imports neither torch nor Triton. Raises SettingError."""
     if not isinstance(name, str) or not re.fullmatch(LABEL, name):
         raise SettingError("name", name, EXPECTED)
-    return Topic(ADAPTER, name, fingerprint())
+    return PageTopic(ADAPTER, name, fingerprint())
 
 
 def fingerprint() -> dict[str, str]:
-    """Returns where graphs fit. Two machines on which it is the same can use each other's."""
+    """Returns the target of graphs. Machines with the same target can use each other's graphs."""
     here = machine.this_machine()
     return {
         "device": _device(),

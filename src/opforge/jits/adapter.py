@@ -26,7 +26,7 @@ from opforge.foundation import upper_parts
 from . import features as processors
 from . import notices
 from .entries import Entries
-from .page import ADAPTER, Topic
+from .page import ADAPTER, PageTopic
 
 log = logging.getLogger("opforge")
 BUILT_IN = {
@@ -39,7 +39,7 @@ BUILT_IN = {
 }
 """opforge's own, by name."""
 BY_NAME_ALONE = ("inductor",)
-"""Those that begin only where they are named: in a scope of compiled graphs other processes wait for its end."""
+"""Adapters that begin only if they are named: other processes wait for the end of a scope of compiled graphs."""
 GROUP = "opforge.jits"
 OTHER_VERSION = "%s %s: its compiled code is neither found nor kept: opforge's adapter was tried with %s"
 SAME = {"host": True, "pickle": True, "gpu": False}
@@ -99,7 +99,7 @@ class Adapter(ABC):
         return {}
 
     def fingerprint(self) -> dict[str, str]:
-        """Returns the state that decides whether an entry fits, besides its key: another value is another topic."""
+        """Returns the state besides the key that decides whether an entry fits. Each value has a topic of its own."""
         here = os.uname()
         common = {self.package: self.version(), "python": python_tag(), "platform": f"{sys.platform}-{here.machine}"}
         if SAME[self.holds] and hasattr(os, "confstr") and "CS_GNU_LIBC_VERSION" in os.confstr_names:
@@ -112,7 +112,7 @@ class Adapter(ABC):
 
     def open(self, label: str) -> Entries:
         """Returns the entries under a label. Raises CacheDirError."""
-        topic = Topic(self.name, label, self.fingerprint())
+        topic = PageTopic(self.name, label, self.fingerprint())
         return Entries(topic, self.holds, self.features(), self.carries)
 
     # -- scopes --------------------------------------------------------------------------------------------------------

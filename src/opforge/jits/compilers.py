@@ -19,8 +19,8 @@ def identity(host: Iterable[Sequence[str]], device: str) -> str:
         device: The path of nvcc or hipcc; empty if there is none.
 
     Raises:
-        ToolchainError: One of them does not work, or is not here.
-        ToolchainNotFoundError: The device's one has no host compiler.
+        ToolchainError: A compiler does not work, or is not here.
+        ToolchainNotFoundError: The device's compiler has no host compiler.
     """
     from opforge.builders.toolchains.discovery import probe, programs  # not needed for what was fetched
     from opforge.builders.toolchains.hipcc import Hipcc

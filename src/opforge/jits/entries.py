@@ -21,7 +21,7 @@ from opforge.foundation.fork_lock import ForkLock
 from opforge.torch_internals import inductor
 
 from . import page, private_folder, store
-from .page import Files, Page, Topic
+from .page import Files, Page, PageTopic
 
 if TYPE_CHECKING:
     from .remote import Remotes
@@ -35,12 +35,12 @@ class Entries:
     """The entries of one JIT under a label. All methods may be called by any thread."""
 
     def __init__(
-        self, topic: Topic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
+        self, topic: PageTopic, holds: str, features: Iterable[str], carries: str, asks_remotes: bool = True
     ) -> None:
-        """Finds the pages of this machine, and fetches those of the remotes. What fails is a warning.
+        """Finds the pages of this machine, and fetches pages of the remotes. A failure is a warning.
 
         Args:
-            topic: What is kept under which label.
+            topic: The adapter, the label and the target of the entries.
             holds: What the pages may hold, as an adapter says it.
             features: The instructions that what is compiled here may use.
             carries: A pattern of the paths that an entry may have.
@@ -219,7 +219,7 @@ class Entries:
             raise CompileForbiddenError(what, self.topic.label)
 
     def put(self, key: str, what: str, files: Files) -> None:
-        """Adds an entry that was made here. What cannot be kept is a warning; a forked child keeps nothing."""
+        """Adds an entry that was made here. A failure to keep it is a warning; a forked child keeps nothing."""
         with self._lock:
             self.made.append(what)
             problem = page.entry_problem(key, files) or self._carries_problem(files)

@@ -11,7 +11,7 @@ from opforge.errors.base import printable
 def features() -> tuple[str, ...]:
     """Returns the instructions that this machine's processor has, in the kernel's words.
 
-    Some JITs compile for the very processor (-march=native). One of the same level may lack what that has.
+    Some JITs compile for this exact processor (-march=native). Another one of the same level may lack its instructions.
     """
     return read_cpuinfo().instructions
 

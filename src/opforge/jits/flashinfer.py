@@ -14,7 +14,7 @@ from .ninja import NinjaAdapter
 
 
 class FlashInfer(NinjaAdapter):
-    """Runs FlashInfer's ninja in a private folder. What FlashInfer ships compiled it takes itself, as ever."""
+    """Runs FlashInfer's ninja in a private folder. FlashInfer loads the libraries that it ships itself."""
 
     name, module, package, versions = "flashinfer", "flashinfer.jit.core", "flashinfer-python", ("0.7",)
 

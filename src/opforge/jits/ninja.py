@@ -30,7 +30,7 @@ from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.schema import SHA256, FormatError, items, record, row, text, whole
 from opforge.errors import OpforgeError
 from opforge.foundation import exit_status
-from opforge.foundation.environment import HEADER_VARIABLES, PASSED_ENV
+from opforge.foundation.environment import COMPILER_VARIABLES, HEADER_VARIABLES
 from opforge.foundation.files import write_file
 from opforge.foundation.memory import SECOND_NS
 
@@ -41,8 +41,8 @@ from .page import Files
 INPUTS, BUILD, STAMP = "inputs.json", "build.ninja", "opforge.stamp"
 PROGRAM_SECONDS = 60.0
 """How long a program may take that is asked what was read."""
-VARIABLES = (*PASSED_ENV, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
-"""Those that change what compilers make."""
+VARIABLES = (*COMPILER_VARIABLES, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
+"""The variables that change the compilers' output."""
 LOCAL, LOCAL_HEADERS = "/usr/local/", "/usr/local/include"
 """Folders that compilers treat as the system's, but that hold the user's files."""
 LIBRARIES = ("/usr/lib/", "/usr/lib64/", "/lib/", "/lib64/", "/nix/store/")

@@ -54,7 +54,7 @@ class PageError(ValueError):
     """A page, or an entry of one, cannot be used; the text says why."""
 
 
-class Topic(NamedTuple):
+class PageTopic(NamedTuple):
     """The subject by which pages are found: the JIT, its target, and all state that the keys of the JIT omit."""
 
     adapter: str
@@ -105,9 +105,9 @@ class Page(NamedTuple):
         return found
 
 
-def topic_of(facts: Mapping[str, Any]) -> Topic:
+def topic_of(facts: Mapping[str, Any]) -> PageTopic:
     """Returns the topic that facts state."""
-    return Topic(facts["adapter"], facts["label"], facts["fingerprint"])
+    return PageTopic(facts["adapter"], facts["label"], facts["fingerprint"])
 
 
 def part_of(key: str) -> str:
@@ -115,7 +115,7 @@ def part_of(key: str) -> str:
     return bytes_digest(key.encode())[:PART_DIGITS]
 
 
-def name_of(where: Topic, digest: str) -> str:
+def name_of(where: PageTopic, digest: str) -> str:
     """Returns the name of a page's folder."""
     return f"{where.key}.{digest[:DIGITS]}"
 
@@ -198,7 +198,7 @@ def read_index(tree: str, digest: str) -> Mapping[str, Mapping[str, tuple[str, i
     return index
 
 
-def read(folder: str, where: Topic, owners: Collection[int]) -> Page:
+def read(folder: str, where: PageTopic, owners: Collection[int]) -> Page:
     """Returns the page in a folder, after comparing its list. Raises PageError, OSError."""
     if problem := file_owners.folder_problem(folder, owners, shared=settings.trusted_folders()):
         raise PageError(problem[0])

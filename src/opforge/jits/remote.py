@@ -20,15 +20,15 @@ from opforge.remote.take import FAILURES, Taken, UnfitError, Wanted
 
 from . import features, page, store
 from .kind import JIT
-from .page import SIGNED, TREE, Page, Topic
+from .page import SIGNED, TREE, Page, PageTopic
 
 log = logging.getLogger("opforge")
 
 
-def kept_problem(read: Page, where: Topic) -> str:
+def kept_problem(read: Page, where: PageTopic) -> str:
     """Returns why a fetched page must not be used now; empty if it may. The rule is that of `remote/reverification.py`.
 
-    Raises OSError if what is kept of its statement cannot be read, ValueError if that is damaged.
+    Raises OSError if the record of its statement cannot be read, ValueError if the record is damaged.
     """
 
     def expected(offer: Offer) -> None:
@@ -43,7 +43,7 @@ class _Pages(Wanted):
 
     kind, most = JIT, MAX_PAGES
 
-    def __init__(self, where: Topic, layout: Layout, holds: str) -> None:
+    def __init__(self, where: PageTopic, layout: Layout, holds: str) -> None:
         """Takes the topic, the store, and what its pages may hold."""
         super().__init__(where.name, str(where), layout)
         self._topic, self._holds = where, holds
@@ -69,20 +69,20 @@ class _Pages(Wanted):
         return os.path.basename(store.add(self.layout, self._topic, finished, digest))
 
 
-def drop_withdrawn(where: Topic, layout: Layout) -> None:
-    """Removes what was fetched and is withdrawn by now: who has all that it needs learns of it in no other way."""
+def drop_withdrawn(where: PageTopic, layout: Layout) -> None:
+    """Removes withdrawn fetched pages. A process that needs no further page learns of withdrawals only here."""
     take.drop_withdrawn(where.name, f"{JIT.name}:{where.name}", layout)
 
 
 class Remotes:
-    """The remotes that the settings name, for one topic. What goes wrong with one is a warning."""
+    """The remotes in the settings, for one topic. The failure of a remote is a warning."""
 
-    def __init__(self, where: Topic, layout: Layout, holds: str) -> None:
+    def __init__(self, where: PageTopic, layout: Layout, holds: str) -> None:
         """Takes the topic, the store of this machine, and what its pages may hold."""
         self._wanted, self._remotes = _Pages(where, layout, holds), take.ConfiguredRemotes()
 
     def fetch(self, known: Collection[str]) -> bool:
-        """Fetches the pages that have what is not known; returns whether there are new ones."""
+        """Fetches the pages that have entries not known here; returns whether there are new pages."""
         self._wanted.known = known
         is_new, rejected = self._remotes.take(self._wanted)
         for one in rejected:
@@ -105,7 +105,7 @@ class Remotes:
         return is_fetched
 
     def end(self, is_published: bool) -> None:
-        """Lets those go on that wait for this machine."""
+        """Lets other machines that wait for this one continue."""
         self._remotes.end_claim(is_published)
 
     def publish(self, folders: Sequence[str]) -> None:

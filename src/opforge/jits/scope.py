@@ -41,7 +41,7 @@ class warm:
 
     Args:
         name: The label: up to 100 letters, digits, '_' and '-'.
-        jits: Adapters by name; by default all but `inductor`. One begins when its JIT is imported.
+        jits: Adapters by name; by default all but `inductor`. An adapter begins when its JIT is imported.
 
     Raises SettingError for an invalid label, and for an unknown adapter.
     """
@@ -72,7 +72,7 @@ class warm:
         return {name: tuple(entries.made) for name, (_adapter, entries) in self._begun.items() if entries}
 
     def __enter__(self) -> warm:
-        """Begins the adapters of the JITs that are imported, and those of the others when they are."""
+        """Begins the adapters of imported JITs, and each of the others when its JIT is imported."""
         with _lock:
             self._depth += 1
             if self._depth == 1:

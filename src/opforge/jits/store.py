@@ -17,7 +17,7 @@ from opforge.cache.store import Store
 from opforge.foundation.files import discard, make_folder, renew, size_of
 
 from . import features, notices, page
-from .page import AREA, Files, Page, PageError, Topic
+from .page import AREA, Files, Page, PageError, PageTopic
 
 log = logging.getLogger("opforge")
 RENEW_SECONDS = 3600.0
@@ -27,13 +27,13 @@ NOT_USED = "%s: the content of %s is not used: %s. Missing code is compiled."
 
 
 def unfit(facts: Mapping[str, Any], holds: str) -> str:
-    """Returns why a page holds something else than it may; empty if it does not."""
+    """Returns why a page holds a kind of file that it must not hold; empty if it does not."""
     return "" if facts["holds"] == holds else f"it holds code for {facts['holds']!r}, expected {holds!r}"
 
 
 def find(
     among: Store,
-    where: Topic,
+    where: PageTopic,
     holds: str,
     judge: Callable[[Page], str],
     but: Mapping[str, object],
@@ -71,14 +71,14 @@ def find(
     return found
 
 
-def _warn(where: Topic, folder: str, problem: str, problems: dict[str, str]) -> None:
+def _warn(where: PageTopic, folder: str, problem: str, problems: dict[str, str]) -> None:
     """Says why a page is not used, once."""
     if problems.get(folder) != problem:
         notices.warn(NOT_USED, where.name, folder, problem)
     problems[folder] = problem
 
 
-def set_aside(among: Store, where: Topic, folder: str, problem: str, problems: dict[str, str]) -> None:
+def set_aside(among: Store, where: PageTopic, folder: str, problem: str, problems: dict[str, str]) -> None:
     """Moves a damaged page away, with a warning: otherwise each process would read it, and refuse it.
 
     `problems` are those of which was warned. Where nothing can be moved the page is met again.
@@ -88,10 +88,10 @@ def set_aside(among: Store, where: Topic, folder: str, problem: str, problems: d
         log.debug("%s could not be set aside", folder)
 
 
-def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
+def add(layout: Layout, where: PageTopic, made: str, digest: str) -> str:
     """Makes a finished folder a page of a store; returns its folder. Raises OSError.
 
-    One that was made here takes the place of an equal one that was fetched, whose key may be accepted no longer.
+    A page that was made here replaces an equal page that was fetched: the key of the latter may no longer be trusted.
     """
     target = layout.path(AREA, page.name_of(where, digest))
     make_folder(os.path.dirname(target))
@@ -106,12 +106,12 @@ def add(layout: Layout, where: Topic, made: str, digest: str) -> str:
     return target
 
 
-def write(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
+def write(among: Store, where: PageTopic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> str:
     """Writes a page of these entries; returns its folder. Raises OSError, ValueError."""
     return _write(among, where, entries.items(), facts)
 
 
-def _write(among: Store, where: Topic, entries: Iterable[tuple[str, Files]], facts: Mapping[str, Any]) -> str:
+def _write(among: Store, where: PageTopic, entries: Iterable[tuple[str, Files]], facts: Mapping[str, Any]) -> str:
     staged = staging.new_folder(among.layout, where.key)
     try:
         finished = os.path.join(staged, "page")
@@ -122,7 +122,7 @@ def _write(among: Store, where: Topic, entries: Iterable[tuple[str, Files]], fac
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def write_all(among: Store, where: Topic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> list[str]:
+def write_all(among: Store, where: PageTopic, entries: Mapping[str, Files], facts: Mapping[str, Any]) -> list[str]:
     """Writes these entries to as many pages as they need; returns their folders. Raises OSError, ValueError."""
     return [write(among, where, part, facts) for part in _parts(entries)]
 
@@ -139,10 +139,10 @@ def _parts(entries: Mapping[str, Files]) -> Iterator[Mapping[str, Files]]:
         yield part
 
 
-def bound(among: Store, where: Topic, kept: Sequence[str], keys: Collection[str], most: int) -> None:
+def bound(among: Store, where: PageTopic, kept: Sequence[str], keys: Collection[str], most: int) -> None:
     """Removes pages of a topic that are not in `kept`: those made here whose keys are all in `keys`, and the oldest.
 
-    At most so many stay, those that were used last. What another has signed is never needless.
+    At most `KEPT` stay: the ones used last. A page that another key has signed is never removed here.
     """
     mine, others = {*map(page.part_of, keys)}, list[str]()
     for folder in sorted(page.folders(among.layout, f"{where.key}."), key=_used, reverse=True):
@@ -167,7 +167,7 @@ def _used(folder: str) -> float:
         return 0.0
 
 
-def united(among: Store, where: Topic, pages: Sequence[Page], problems: dict[str, str]) -> list[str]:
+def united(among: Store, where: PageTopic, pages: Sequence[Page], problems: dict[str, str]) -> list[str]:
     """Unites pages that were made here, as far as one may be large; returns the folders that have their entries.
 
     Of two entries with a key the first one stays. Raises OSError, ValueError.

@@ -16,7 +16,7 @@ from .page import Files
 HOST, KERNELS = "triton-host", "triton"
 
 TIMINGS = ".autotune.json"
-"""How the files end in which Triton's autotuner keeps what it has timed."""
+"""The ending of the files in which Triton's autotuner keeps its timings."""
 
 
 class StoreCache(CacheManager):  # type: ignore[misc]

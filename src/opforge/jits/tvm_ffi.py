@@ -12,7 +12,7 @@ CACHE = "TVM_FFI_CACHE_DIR"
 
 
 class TvmFfi(NinjaAdapter):
-    """Runs tvm-ffi's ninja in a private folder: its own cache would be used later, and by whom nobody asks."""
+    """Runs tvm-ffi's ninja in a private folder: its own cache would be loaded later without a check of signers."""
 
     name, module, package, versions = "tvm-ffi", "tvm_ffi.cpp.extension", "apache-tvm-ffi", ("0.1",)
 

@@ -160,7 +160,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_seen(value: Any) -> bool:
-    """Returns whether arguments are tensors, what no call changes, and lists, tuples and dictionaries of these."""
+    """Returns whether arguments are tensors, immutable values, and lists, tuples and dictionaries of these."""
     import torch
 
     if isinstance(value, (dict, list, tuple)):

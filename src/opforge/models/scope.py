@@ -150,7 +150,7 @@ class kernels_for:
                 raise KernelScopeError(_name_of(self._model), "another thread runs it", advice)
 
     def _choose(self, parts: list[tuple[str, Any]]) -> tuple[list[tuple[Any, MethodType]], list[Record]]:
-        """Returns the modules with their methods, and what became of each layer that the mapping names."""
+        """Returns the modules with their methods, and the outcome for each layer that the mapping names."""
         named = self._named_classes({type(module): None for _name, module in parts})
         names = {kind: _own_class(kind).__qualname__ for kind in named}
         chosen, records = [], []
@@ -261,7 +261,7 @@ GUARDED = {
     "__prepare_scriptable__": "it is scripted with its kernels",
     "_apply": "it is moved or converted, and its kernels were chosen for its present device and dtype",
 }
-"""Attributes of a module in a scope -> what uses them, which would take the kernels along without a word."""
+"""Attributes of a module in a scope -> the code that uses them and would silently take the kernels along."""
 
 
 class _Guard:

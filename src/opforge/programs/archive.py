@@ -125,6 +125,6 @@ def _root(infos: list[zipfile.ZipInfo], comment: bytes) -> str:
 
 
 def name_of(path: str) -> str:
-    """Returns the name of a program by that of its file: up to the first dot, with '_' for what names have not."""
+    """Returns the name of a program by its file's: up to the first dot, with '_' for other characters."""
     name = os.path.basename(path).partition(".")[0]
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name)

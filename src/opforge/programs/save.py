@@ -111,7 +111,7 @@ def _entries(path: str, program: Any) -> list[Entry]:
 
 
 def _entry(path: str, op: Any) -> Entry:
-    """Returns the entry of a loaded op, with its whole record: what a look-up remembers of that leaves fields out."""
+    """Returns the entry of a loaded op, with its whole record: a remembered record lacks fields."""
     entry = getattr(op, "__entry__", None)
     if not isinstance(entry, Entry) or entry.key not in library.defined:
         raise ProgramError(path, f"{op!r} is not an op in torch.ops that opforge has loaded", LOAD_IT)
@@ -139,7 +139,7 @@ def _members(entries: Iterable[Entry]) -> dict[str, str]:
 
 
 def _append(path: str, members: Mapping[str, str]) -> None:
-    """Adds members to a file of torch. Raises ValueError for what is none."""
+    """Adds members to a file of torch. Raises ValueError for another file."""
     with Archive(path) as written:
         root = written.root
         if there := sorted(name for name in members if f"{EXTRA}{name}" in written.members):

@@ -12,7 +12,7 @@ from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.op_spec import OpSpec
 from opforge.builders.declaration.tunable import candidates
 from opforge.builders.lookup import tuned
-from opforge.builders.lookup.tuned import Wanted
+from opforge.builders.lookup.tuned import WantedResult
 from opforge.errors import TuningError
 from opforge.fast_path import library
 from opforge.ops.cases import OURS, Case, cases_of, path_of
@@ -37,7 +37,7 @@ class Subject(NamedTuple):
     """An op that is loaded, with its defaults."""
 
     op: str
-    wanted: Wanted
+    wanted: WantedResult
     """The subject of a result."""
     cases: Sequence[Case]
     configs: Callable[[Case], list[Config]]
@@ -119,7 +119,7 @@ def _of_library(spec: OpSpec, op: Any, cases: Sequence[Case]) -> Subject:
     return Subject(spec.name, tuned.wanted(spec.name, entry), cases, lambda _case: [*every], use, restore, op)
 
 
-def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[Case], wanted: Wanted) -> Subject:
+def _of_kernels(builder: Any, spec: OpSpec, op: Any, cases: Sequence[Case], wanted: WantedResult) -> Subject:
     declared = {kernel.name: kernel for kernel in builder.kernels}
     for case in cases:
         if case.kernel and (case.kernel not in declared or not declared[case.kernel].configs):

@@ -43,7 +43,7 @@ def plain(tmp_path):
 
 def test_an_op_of_load_is_explained_by_name_and_by_key(plain):
     (entry,) = listed()
-    for name in ("of_load", "OfLoad", entry["result"][:3], entry["path"]):
+    for name in ("of_load", "op:OfLoad", f"op:{entry['result'][:3]}", entry["path"]):
         done = run("cache", "explain", name)
         assert done.exit_code == 0 and done.stdout.startswith("hit: of_load for cpu:"), done.output
     sample_ops.set_value(plain, 2)

@@ -85,7 +85,7 @@ def test_another_process_loads_it_without_a_compiler(module_source):
 
 def test_a_layer_has_it_for_a_machine_without_a_compiler(module_source, tmp_path):
     entry = opforge.load("facade_op", [module_source], **FLAGS).__file__
-    (builder,) = {builder for _, builder in jit.calls.values() if builder.name == "facade_op"}
+    (builder,) = {builder for ((_, builder), *_) in jit.calls.values() if builder.name == "facade_op"}
     layer.add(str(tmp_path / "layer"), builder.build(), description_key(builder.spec()), ME)
     assert entry == builder.build().library
     env = child_processes.environment(

@@ -19,7 +19,8 @@ from opforge.jits.kind import JIT
 from opforge.remote import (
     blobs,
     claims,
-    maintenance,
+    contents,
+    gc,
     mirror,
     publish,
     remembered_answers,
@@ -73,10 +74,10 @@ class TestPublished:
     ):
         own = machines.enter("first")
         assert len(run_step().compiled) == 1
-        (item,) = maintenance.items(nodes.store)
+        (item,) = contents.items(nodes.store)
         assert (item.kind, item.name, item.signers, item.problem) == ("jit", "inductor/pair", ("ci",), "")
         assert item.label == pages(own)[0].partition(".")[2] and f"torch {where.fingerprint['torch']}" in item.target
-        assert not [each.problem for each in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if each.problem]
+        assert not [each.problem for each in contents.verify(nodes.store, remotes.parse(nodes.url)) if each.problem]
         assert not list(nodes.store.list("v1/claims/"))
         second = machines.enter("second")
         graphs = run_step()
@@ -174,7 +175,7 @@ class TestRefused:
 
     def test_one_that_its_signer_withdraws(self, nodes, tmp_path, where, warnings_of_the_cache, machines):
         put(nodes, tmp_path, where)
-        (item,) = maintenance.items(nodes.store)
+        (item,) = contents.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         signer = keys.signer("ci")
         withdrawals.publish(nodes.store, signer, "ci", {f"jit:inductor/pair@{item.label}": said})
@@ -188,7 +189,7 @@ class TestRefused:
         """This machine has all that it needs: it asks for the list of withdrawals, once in an hour."""
         put(nodes, tmp_path, where)
         assert self.entered() == 1
-        (item,) = maintenance.items(nodes.store)
+        (item,) = contents.items(nodes.store)
         said = withdrawals.Withdrawal(stops, "it is wrong")
         withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:inductor/pair@{item.label}": said})
         assert self.entered() == 1  # the list was read just now
@@ -207,7 +208,7 @@ class TestRefused:
         withdrawals.publish(nodes.store, keys.signer("ci"), "ci")
         put(nodes, tmp_path, where, signer="lab")
         assert self.entered() == 1
-        (item,) = maintenance.items(nodes.store)
+        (item,) = contents.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{item.label}": said})
         (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
@@ -272,7 +273,7 @@ class TestRefused:
         assert self.entered() == 1
         (folder,) = (self.own / "v2" / "jit").iterdir()
         before = folder.stat().st_ino
-        (listed,) = maintenance.items(nodes.store)
+        (listed,) = contents.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{listed.label}": said})
         trusted = tuple(trust.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
@@ -333,7 +334,7 @@ def test_they_are_mirrored_and_collected(nodes, tmp_path, where):
     target = open_store(f"file://{tmp_path}/mirror")
     (copied,) = mirror.copy(nodes.store, target)
     assert (copied.kind, copied.topic, copied.statements, copied.problems) == ("jit", str(where), 1, ())
-    assert len(list(maintenance.unused(nodes.store, 4e9))) == 1  # the blob of the first
+    assert len(list(gc.unused(nodes.store, 4e9))) == 1  # the blob of the first
 
 
 def test_a_topic_keeps_what_other_keys_have_signed_and_a_bounded_number_of_ones_own(nodes, tmp_path, where):

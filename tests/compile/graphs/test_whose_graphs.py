@@ -17,7 +17,7 @@ from opforge.graphs import content, recording, topic
 from opforge.jits import page, store
 from opforge.jits.entries import Entries
 from opforge.jits.kind import JIT
-from opforge.remote import maintenance, publish, remotes
+from opforge.remote import contents, publish, remotes
 from opforge.remote.signatures import keys
 from opforge.torch_internals import inductor
 
@@ -87,7 +87,7 @@ class TestFetched:
         assert (graphs.found, graphs.compiled) == (2, ())
 
     def test_what_is_published_under_ones_own_key_is_what_was_compiled_here(self, second):
-        items = {item.signers: item.label for item in maintenance.items(self.nodes.store)}
+        items = {item.signers: item.label for item in contents.items(self.nodes.store)}
         assert items.keys() == {("ci",), ("mine",)}
         assert [name.partition(".")[2] for name in fetched(second)] == [items["ci",]]
         folder = str(second / "v2" / "jit" / fetched(second)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import time
@@ -11,7 +12,7 @@ from support import sample_ops, text_files
 from support.owners import ME
 
 import opforge
-from opforge.builders import base, inline_sources, jit_builders, loader
+from opforge.builders import base, inline_sources, jit, jit_builders, loader
 from opforge.builders.declaration.description import description_key
 from opforge.cache import layer
 from opforge.errors import BuilderError, OpIncompatibleError
@@ -75,6 +76,26 @@ def test_an_equal_call_of_load_inline_writes_nothing_and_looks_nothing_up(here, 
     monkeypatch.setattr(inline_sources, "writable_store", None)
     assert opforge.load_inline("op", str(TEXT), build_directory=directory, **INLINE) is op
     assert steps == []
+
+
+def test_calls_that_alternate_read_nothing_and_look_nothing_up(here, steps):
+    def load(number):
+        return opforge.load("op", ["op.cpp"], extra_cflags=[f"-DVALUE={number}"])
+
+    assert [load(number).value() for number in (1, 2)] == [1, 2]
+    settle()
+    ops = [load(number) for number in (1, 2)]
+    steps.clear()
+    assert [load(number) for number in (1, 2, 1)] == [*ops, ops[0]]
+    assert steps == []
+
+
+def test_calls_with_arguments_that_are_new_each_time_are_not_kept_for_ever(here, monkeypatch):
+    monkeypatch.setattr(jit, "MAX_CALLS", 2)
+    for _ in range(4):
+        signatures = {"value": (type("OwnInt", (ctypes.c_int,), {}), [])}
+        assert opforge.load("bounded", ["op.cpp"], ["-DVALUE=1"], signatures=signatures).value().value == 1
+    assert len(jit.calls["load", "bounded"]) == 2
 
 
 @DIRECTORIES

@@ -15,7 +15,7 @@ from support import sample_ops, text_files
 import opforge
 from opforge.builders import base
 from opforge.builders.declaration import kernel_roots
-from opforge.builders.lookup import memory as lookup_memory
+from opforge.builders.lookup import remembered_lookups
 from opforge.fast_path import library
 from opforge.foundation import memory
 from opforge.foundation.memory import RACY_NS
@@ -263,7 +263,7 @@ def test_opforges_own_files_are_compared_once_a_second(tmp_path, monkeypatch):
     folder = tmp_path / "kernels" / "include"
     folder.mkdir(parents=True)
     text_files.write(folder, "given.h", "#define VALUE 1\n")
-    monkeypatch.setattr(lookup_memory, "OWN_FOLDERS", (f"{tmp_path}/kernels/",))
+    monkeypatch.setattr(remembered_lookups, "OWN_FOLDERS", (f"{tmp_path}/kernels/",))
     text = f'#include "given.h"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n'
     root = kernel_roots.KernelRoot("kernels", str(tmp_path / "kernels"))
     builder = op_of_text(tmp_path / "op", text, kernel_roots=[root])()

@@ -15,7 +15,7 @@ from support.text_files import write
 
 from opforge import OpBuilder
 from opforge.accelerator.target import Target
-from opforge.builders.lookup.memory import LOOKUP_FIELDS
+from opforge.builders.lookup.remembered_lookups import LOOKUP_FIELDS
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata
 from opforge.packages.pack import git, reproducibility

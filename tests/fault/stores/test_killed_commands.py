@@ -18,7 +18,7 @@ import traceback
 import pytest
 from support import tiers
 
-from opforge.remote import maintenance, mirror, remotes
+from opforge.remote import contents, gc, mirror, remotes
 from opforge.remote.stores import open_store
 
 LONG = tiers.is_long()
@@ -59,7 +59,7 @@ def problems(shop, unfinished=()):
 
     Problems whose text is in `unfinished` are left out.
     """
-    items = maintenance.verify(shop.store, remotes.parse(shop.url))
+    items = contents.verify(shop.store, remotes.parse(shop.url))
     return [item for item in items if item.problem and item.problem not in unfinished]
 
 
@@ -88,7 +88,7 @@ class Acts:
             assert not copied.problems
 
     def collect(self):
-        for _unused in maintenance.collect(self.shop.store, time.time() + LATER):
+        for _unused in gc.collect(self.shop.store, time.time() + LATER):
             pass
 
     def begin(self, act):

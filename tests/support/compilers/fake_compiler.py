@@ -13,10 +13,9 @@ from opforge.builders.toolchains import host
 from opforge.cache.current import prepare
 from opforge.cache.layout import Layout
 
-PASSED_ENV = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
-PASSED_ENV += ("CCC_OVERRIDE_OPTIONS", "C_INCLUDE_PATH", "LPATH", "GCC_ROOT", "G++_ROOT", "BINUTILS_ROOT", "GNUTARGET")
-PASSED_ENV += ("CXX_MODULE_MAPPER",)
-PASSED_ENV += ("LDEMULATION",)
+COMPILER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+COMPILER_VARIABLES += ("CCC_OVERRIDE_OPTIONS", "C_INCLUDE_PATH", "LPATH", "GCC_ROOT", "G++_ROOT", "BINUTILS_ROOT")
+COMPILER_VARIABLES += ("GNUTARGET", "LDEMULATION", "CXX_MODULE_MAPPER")
 """The variables that compilers read, written out: a test notices if one is missing in the toolchain's own list."""
 RECORDING_SCRIPT = """\
 echo "$@" >> "$(dirname "$0")/runs"

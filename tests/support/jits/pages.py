@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opforge.jits.entries import Entries
-from opforge.jits.page import Topic
+from opforge.jits.page import PageTopic
 
 ADAPTER = "toy"
 CARRIES = r"[\w-]+(?:\.[a-z]+)?"
@@ -14,7 +14,7 @@ CARRIES = r"[\w-]+(?:\.[a-z]+)?"
 
 def entries(label: str = "copy", holds: str = "gpu", features: tuple[str, ...] = (), **fingerprint: str) -> Entries:
     """Returns the entries of this machine, after asking the remotes."""
-    return Entries(Topic(ADAPTER, label, {"toy": "1", **fingerprint}), holds, features, CARRIES)
+    return Entries(PageTopic(ADAPTER, label, {"toy": "1", **fingerprint}), holds, features, CARRIES)
 
 
 def keep(files: Mapping[str, Mapping[str, bytes]], label: str = "copy", **options: Any) -> Entries:

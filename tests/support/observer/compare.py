@@ -11,7 +11,7 @@ from opforge.builders.toolchains.discovery import probe, programs
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import INCLUDE, VARIABLE, at, names_before, resolve
-from opforge.foundation.environment import PASSED_ENV, PLAN_ENV, is_wrappers
+from opforge.foundation.environment import PLAN_VARIABLES, is_wrappers
 
 from . import reasons
 from .build import ObservedBuild
@@ -126,7 +126,7 @@ class Known:
             answer.question[len(VARIABLE) :] for answer in inputs.answers if answer.question.startswith(VARIABLE)
         ]
         # Those that the plan does not know are no variables of it even if they are set now: SHELL, say.
-        self._variables = {*PLAN_ENV, *PASSED_ENV, *toolchain.plan_env, *variables, *dict(build.job.plan.environment)}
+        self._variables = {*PLAN_VARIABLES, *toolchain.plan_env, *variables, *dict(build.job.plan.environment)}
 
     def _is_own(self, path: str) -> bool:
         own = (self._build.folder + "/", *(f"{self._roots[name]}/" for name in INTERFACE if name in self._roots))

@@ -29,7 +29,7 @@ from opforge.jits.kind import JIT
 from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.registry import install_release, selection
-from opforge.remote import kinds, maintenance, publish, remotes
+from opforge.remote import contents, kinds, publish, remotes
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
 from opforge.remote.tuned_statements import TUNED
@@ -81,11 +81,9 @@ class Artifact(ABC):
         """Publishes what this machine has of the kind, by a key of its own."""
         run("publish", self.nodes.url, f"{self.kind}:*", "--key", key)
 
-    def items(self) -> list[maintenance.Item]:
+    def items(self) -> list[contents.Item]:
         """Returns what the store has of the kind."""
-        return [
-            item for item in maintenance.items(self.nodes.store, self.kind) if item.name != f"{pages.ADAPTER}/{BELL}"
-        ]
+        return [item for item in contents.items(self.nodes.store, self.kind) if item.name != f"{pages.ADAPTER}/{BELL}"]
 
     def title(self) -> str:
         """Returns what withdrawals call the only one that the store has."""

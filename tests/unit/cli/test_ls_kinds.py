@@ -23,7 +23,7 @@ def graphs(monkeypatch, tmp_path):
     """A store with a page of the compiled graphs `pair`, and one that is damaged."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
     current.reset()
-    where = page.Topic("inductor", "pair", {"capability": "", "device": "cpu", "torch": "2.13.0"})
+    where = page.PageTopic("inductor", "pair", {"capability": "", "device": "cpu", "torch": "2.13.0"})
     facts = {"holds": "pickle", "features": [], "made": 1}
     store.write(current.writable_store(), where, {"inductor/0": {"artifact": b"artifact"}}, facts)
     area = compiled_graphs.area_of(tmp_path / "store")

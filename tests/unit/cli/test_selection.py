@@ -55,7 +55,9 @@ def selected(*names, targets=()):
     return [(op.name, str(op.target)) for op in ops]
 
 
-@pytest.mark.parametrize("name", ["CPUAdamBuilder", "CPUAdam", "cpuadam", "cpu_adam", "cpu-adam", "CPUADAMBUILDER"])
+@pytest.mark.parametrize(
+    "name", ["CPUAdamBuilder", "CPUAdam", "cpuadam", "cpu_adam", "cpu-adam", "op:CPUAdam", "op:cpu_adam"]
+)
 def test_a_name_in_any_form(offered, name):
     assert selected(name) == [("CPUAdamBuilder", "cpu:x86-64")]
 
@@ -95,6 +97,16 @@ def test_an_unknown_name_is_refused_with_the_nearest_names(offered):
     )
     with pytest.raises(click.UsageError, match=r"'CPUAdam' is not .* offered for cuda\. .*Offered: FusedBuilder\."):
         selection.select(["CPUAdam"], [Target.parse("cuda:sm_90")])
+
+
+def test_a_class_of_a_module_with_the_name_of_the_kind_is_selected(offered, tmp_path, monkeypatch):
+    text_files.write(tmp_path, "op.py", OWN_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "op", None)  # removed afterwards
+    del sys.modules["op"]
+    assert [op.name for op in selection.select(["op:Relu"])] == ["op:Relu"]
+    with pytest.raises(click.UsageError, match=r"^'CPUAdm' is not an op that is offered here\. Did you mean CPUAdam"):
+        selection.select(["op:CPUAdm"])
 
 
 def test_an_unknown_device_is_wrong_usage(offered):

@@ -8,7 +8,7 @@ import time
 import pytest
 from support import sample_ops, text_files
 
-from opforge.builders.lookup import memory
+from opforge.builders.lookup import remembered_lookups
 from opforge.builders.lookup.finder import Finder
 from opforge.cache.filesystem.disk import Disk
 from opforge.foundation import images
@@ -66,7 +66,7 @@ class TestATimeOfChangeInTheFuture:
 def test_ops_with_such_files_are_remembered_and_one_warning_says_so(tmp_path, monkeypatch, caplog):
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() - TEN_YEARS_NS)
-    monkeypatch.setattr(memory, "_code", {})  # which was stamped by the other clock
+    monkeypatch.setattr(remembered_lookups, "_code", {})  # which was stamped by the other clock
     cls = sample_ops.plain_op(tmp_path / "op")
     assert [cls().load().value() for _ in range(2)] == [1, 1]
     in_full, find = [], Finder.in_store

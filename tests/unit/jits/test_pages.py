@@ -23,7 +23,7 @@ from opforge.errors import CacheDirError, CompileForbiddenError, TrustFileError
 from opforge.jits import entries as entries_module
 from opforge.jits import features, page, private_folder, scope, store
 from opforge.jits.kind import JIT
-from opforge.jits.page import Topic
+from opforge.jits.page import PageTopic
 from opforge.remote import statements, topics
 from opforge.remote.signatures import keys, trust
 
@@ -416,7 +416,7 @@ class TestFetched:
 
 def test_a_page_whose_list_names_a_path_outside(own_store):
     """As a signer could write it: nothing of it is laid out."""
-    where = Topic(pages.ADAPTER, "copy", {"toy": "1"})
+    where = PageTopic(pages.ADAPTER, "copy", {"toy": "1"})
     folder = current.writable_store().layout.path("jit", "made")
     os.makedirs(os.path.join(folder, "tree", "objects"), mode=0o700)
     index = canonical({"key": {"../../x": [bytes_digest(b""), 0]}})

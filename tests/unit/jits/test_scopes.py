@@ -22,7 +22,7 @@ from opforge.jits import adapter, store
 from opforge.jits import kind as jit_kind
 from opforge.jits.adapter import Adapter
 from opforge.jits.explain import explain
-from opforge.jits.page import Topic
+from opforge.jits.page import PageTopic
 from opforge.testing import JitContract
 from opforge.testing.jits import Edit
 
@@ -259,7 +259,7 @@ def test_each_part_of_an_adapters_fingerprint_is_explained(own_store, name):
     here, idle = one.fingerprint(), one.version_problem()
     assert len(here) > 3 and bool(idle) == (not one.version())
     for part in here:
-        where = Topic(name, "label", {**here, part: "another"})
+        where = PageTopic(name, "label", {**here, part: "another"})
         store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
     among = current.current_store()
     differs = [explained.differs for explained in explain(among, jit_kind.JIT.stored(among.layout))]
@@ -271,7 +271,7 @@ def test_an_adapter_that_does_nothing_says_so_first(own_store, monkeypatch):
     """Also where all else is the same: a page that another adapter's release has made."""
     one = adapter.at(adapter.BUILT_IN["tvm-ffi"])
     monkeypatch.setattr(one, "version", lambda: "7.0")
-    where = Topic("tvm-ffi", "label", one.fingerprint())
+    where = PageTopic("tvm-ffi", "label", one.fingerprint())
     store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
     outcome = CliRunner().invoke(group, ["cache", "explain", "jit:tvm-ffi/label"])
     assert outcome.exit_code == 1 and outcome.output.startswith("differs: ")

@@ -135,7 +135,8 @@ def test_what_is_installed_from_a_lock_file_of_the_hub_is_checked_too(variant, t
     locked = {"dependency": {"repo-id": "acme/plain", "version": 1}, "lock": {"commit": "a" * 40}}
     write(tmp_path / "project", "kernels.lock", json.dumps([locked]))
     with pytest.raises(KernelLockError, match=r"it is not signed: it has no metadata\.json\.sigstore"):
-        install_hub_locked.install(Root(str(tmp_path / "installed"), "folder"), str(tmp_path / "project"), False)
+        root = Root(str(tmp_path / "installed"), "folder")
+        install_hub_locked.install_hub_locked(root, str(tmp_path / "project"), False)
 
 
 def test_a_package_that_no_rule_covers_needs_no_signature(variant):

@@ -9,7 +9,7 @@ from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.errors import PublishError, StoreError
-from opforge.remote import clocks, entry_source, maintenance, remembered_answers, withdrawals
+from opforge.remote import clocks, entry_source, gc, remembered_answers, withdrawals
 from opforge.remote.signatures import keys
 from opforge.remote.withdrawals import Unverified
 
@@ -46,8 +46,8 @@ def test_a_file_that_asked_for_the_time_and_may_not_be_deleted_is_collected_afte
         patch.setattr(type(nodes.store), "delete", refuses)
         assert clocks.of_store(nodes.store)
     (left,) = nodes.store.list("v1/claims/")
-    assert not list(maintenance.collect(nodes.store, time.time()))
-    (removed,) = maintenance.collect(nodes.store, time.time() + 2 * DAYS)
+    assert not list(gc.collect(nodes.store, time.time()))
+    (removed,) = gc.collect(nodes.store, time.time() + 2 * DAYS)
     assert removed.name == left.name and not list(nodes.store.list("v1/claims/"))
 
 

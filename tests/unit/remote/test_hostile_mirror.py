@@ -7,7 +7,7 @@ import time
 import pytest
 from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.remote import maintenance, mirror, statements, topics, withdrawals
+from opforge.remote import contents, mirror, statements, topics, withdrawals
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing, trust
 from opforge.remote.statements import Signed
@@ -253,4 +253,4 @@ def test_whatever_a_source_holds_the_target_keeps_what_it_has(nodes, target, ent
         assert said <= set(entries_of(Unverified(target).of("ci")))
         for item in items(target, entry):
             assert trust.read().signers("it", item.data, item.signatures)
-    assert not [item.problem for item in maintenance.items(target) if item.problem]
+    assert not [item.problem for item in contents.items(target) if item.problem]

@@ -10,7 +10,7 @@ from support.remote.artifacts import ARTIFACTS, NEWER, OLDER, run
 
 from opforge.cli.completion import names as completion
 from opforge.cli.verbs import PLAIN
-from opforge.remote import maintenance, mirror, remembered_answers, remotes, topics
+from opforge.remote import contents, mirror, remembered_answers, remotes, topics
 from opforge.remote.kind_table import KINDS
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
@@ -174,11 +174,11 @@ def test_mirrored_twice(artifact, nodes, tmp_path):
     artifact.publish(key="lab")
     nodes.url = own
     (topic,) = topics.in_store(target)
-    before = [placed.signed for placed in maintenance.of_topic(target, topic)]
+    before = [placed.signed for placed in contents.of_topic(target, topic)]
     assert [done.statements for done in mirror.copy(nodes.store, target)] == [0]
     (topic,) = topics.in_store(target)
-    assert [placed.signed for placed in maintenance.of_topic(target, topic)] == before
-    assert not [item.problem for item in maintenance.verify(target, artifact.remote) if item.problem]
+    assert [placed.signed for placed in contents.of_topic(target, topic)] == before
+    assert not [item.problem for item in contents.verify(target, artifact.remote) if item.problem]
 
 
 @kinds()
@@ -244,5 +244,5 @@ def test_what_was_made_here_is_published_by_name(artifact, nodes, tmp_path, monk
     (tmp_path / "other").mkdir()
     name = item.name if artifact.kind in PLAIN else f"{artifact.kind}:{item.name}"
     run("publish", f"file://{tmp_path}/other", name, "--key", "ci")
-    assert [one.label for one in maintenance.items(open_store(f"file://{tmp_path}/other"))] == [item.label]
+    assert [one.label for one in contents.items(open_store(f"file://{tmp_path}/other"))] == [item.label]
     assert item.name in str([one.value for one in completion.stored(None, None, name[:-1])])

@@ -12,7 +12,7 @@ from support.remote import op_offers
 
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import PublishError
-from opforge.remote import maintenance, mirror, offers, op_statements, remotes, statements, topics
+from opforge.remote import gc, mirror, offers, op_statements, remotes, statements, topics
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import signing
 from opforge.remote.stores import open_store
@@ -101,20 +101,20 @@ def test_a_damaged_file_of_offers_is_not_overwritten(nodes, entry):
 def test_gc_removes_a_blob_that_nothing_names_once_it_is_old(nodes, entry):
     blob = nodes.blob_file(entry)
     os.unlink(nodes.offers_file(entry))
-    assert not list(maintenance.unused(nodes.store, time.time()))
-    (unused,) = maintenance.unused(nodes.store, time.time() + 90_000)
+    assert not list(gc.unused(nodes.store, time.time()))
+    (unused,) = gc.unused(nodes.store, time.time() + 90_000)
     assert unused.name.endswith(blob.name)
 
 
 def test_gc_removes_nothing_if_an_offer_cannot_be_read(nodes, entry):
     nodes.offers_file(entry).write_bytes(b"garbage")
     with pytest.raises(Exception, match="it is not valid JSON"):
-        list(maintenance.unused(nodes.store, time.time() + 90_000))
+        list(gc.unused(nodes.store, time.time() + 90_000))
 
 
 def test_gc_removes_descriptions_that_nobody_publishes_any_more(nodes, entry):
     later = time.time() + 90 * 86400
-    names = [unused.name for unused in maintenance.unused(nodes.store, later, 30 * 86400.0)]
+    names = [unused.name for unused in gc.unused(nodes.store, later, 30 * 86400.0)]
     assert names[0] == OP.topic_file(entry.record["description"])
     assert len(names) == 2
 

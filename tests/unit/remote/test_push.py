@@ -10,7 +10,7 @@ from support import child_processes, sample_ops
 from support.polling import wait_for
 from support.remote.machines import LOAD, events, node
 
-from opforge.remote import background, maintenance
+from opforge.remote import background, gc
 
 long = pytest.mark.long("takes half a minute")
 
@@ -23,7 +23,7 @@ def test_what_is_built_is_published_before_the_process_ends(nodes, builder, tmp_
     assert pushed["op"] == "plain" and pushed["bytes"] > 0
     match, _rejected = nodes.fetch(builder)
     assert match.origin == nodes.url
-    assert not list(nodes.store.list(maintenance.CLAIMS))
+    assert not list(nodes.store.list(gc.CLAIMS))
 
 
 def test_a_load_neither_waits_for_nor_fails_because_of_a_publication(nodes, builder, monkeypatch, caplog):

@@ -12,7 +12,7 @@ import pytest
 from support.remote import turns
 
 from opforge.errors import StoreError
-from opforge.remote import maintenance, mirror, publish, remotes, removals
+from opforge.remote import gc, mirror, publish, remotes, removals
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
@@ -46,7 +46,7 @@ def pushing(nodes, entry):
 
 
 def collect(store):
-    list(maintenance.collect(store, time.time()))
+    list(gc.collect(store, time.time()))
 
 
 def test_in_any_order_of_their_requests_what_is_published_has_its_blob(nodes, entry, unnamed):
@@ -90,7 +90,7 @@ def test_a_mirror_that_copies_to_a_store_that_is_collected(nodes, entry, unnamed
 
 def test_nothing_is_left_of_a_collection(nodes, entry, unnamed):
     blob = unnamed()
-    (removed,) = maintenance.collect(nodes.store, time.time())
+    (removed,) = gc.collect(nodes.store, time.time())
     assert removed.name.endswith(blob.name) and not blob.exists()
     assert not list(nodes.store.list(removals.PREFIX))
 
@@ -125,14 +125,14 @@ def test_the_note_of_a_collection_that_was_killed_is_taken_over_after_an_hour(no
     blob = unnamed()
     note = removals.note_of(str(blob)[str(blob).index("v1/") :])
     nodes.store.put_if_absent(note, text)
-    assert not list(maintenance.collect(nodes.store, time.time())) and blob.exists()
-    assert len(list(maintenance.collect(nodes.store, time.time() + 3700))) == 1
+    assert not list(gc.collect(nodes.store, time.time())) and blob.exists()
+    assert len(list(gc.collect(nodes.store, time.time() + 3700))) == 1
     assert not blob.exists() and not list(nodes.store.list(removals.PREFIX))
 
 
 def test_a_note_of_a_blob_that_is_needed_is_removed_after_an_hour(nodes, entry):
     nodes.store.put_if_absent(f"{removals.PREFIX}{'a' * 64}.json", b"{}")
-    assert not list(maintenance.collect(nodes.store, time.time() + 3700))
+    assert not list(gc.collect(nodes.store, time.time() + 3700))
     assert not list(nodes.store.list(removals.PREFIX))
 
 
@@ -145,21 +145,21 @@ def test_a_process_that_was_stopped_before_a_removal_does_not_remove_later(nodes
 
 
 def test_old_offers_that_are_published_again_meanwhile_stay(nodes, entry, monkeypatch):
-    later, real = time.time() + 90 * DAYS, maintenance.unused
+    later, real = time.time() + 90 * DAYS, gc.unused
 
     def unused(store, now, unused_for):
         items = list(real(store, now, unused_for))
         os.utime(nodes.offers_file(entry), (now, now))
         return items
 
-    monkeypatch.setattr(maintenance, "unused", unused)
-    list(maintenance.collect(nodes.store, later, 30 * DAYS))
+    monkeypatch.setattr(gc, "unused", unused)
+    list(gc.collect(nodes.store, later, 30 * DAYS))
     assert nodes.offers_file(entry).exists() and nodes.blob_file(entry).exists()
     monkeypatch.undo()
 
 
 def test_old_offers_and_their_blobs_are_removed(nodes, entry):
     blob = nodes.blob_file(entry)
-    removed = [item.name for item in maintenance.collect(nodes.store, time.time() + 90 * DAYS, 30 * DAYS)]
+    removed = [item.name for item in gc.collect(nodes.store, time.time() + 90 * DAYS, 30 * DAYS)]
     assert removed[0] == OP.topic_file(entry.record["description"]) and len(removed) == 2
     assert not blob.exists() and not nodes.offers_file(entry).exists()

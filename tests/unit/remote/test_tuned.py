@@ -22,7 +22,7 @@ from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.cli.removing import gc_command, rm_command
-from opforge.remote import maintenance, mirror, remembered_answers, remotes, reverification, take, tuned_source
+from opforge.remote import contents, mirror, remembered_answers, remotes, reverification, take, tuned_source
 from opforge.remote.kinds import of
 from opforge.remote.publish import push
 from opforge.remote.signatures import keys
@@ -171,7 +171,7 @@ class TestWhatIsRefused:
 
     @staticmethod
     def kernel(nodes):
-        (item,) = [item for item in maintenance.items(nodes.store) if item.kind == "tuned"]
+        (item,) = [item for item in contents.items(nodes.store) if item.kind == "tuned"]
         return item.topic
 
 
@@ -214,7 +214,7 @@ class TestCommands:
         assert line.split("\t")[:2] == ["tuned", name] and "\tci\t" in line
         assert run(ls, nodes.url, "--kind", "tuned").splitlines()[1:] == [line]
         assert "1 of 2" in run(ls, "--kind", "tuned")
-        (item,) = [item for item in maintenance.verify(nodes.store, remotes.parse(nodes.url)) if item.kind == "tuned"]
+        (item,) = [item for item in contents.verify(nodes.store, remotes.parse(nodes.url)) if item.kind == "tuned"]
         assert item.problem == ""
         assert f"would remove the tuning result {name}, " in run(rm_command, f"tuned:{name}", "--dry-run")
         assert f"removed the tuning result {name}, " in run(rm_command, f"tuned:{name}")
@@ -243,7 +243,7 @@ class TestCommands:
             push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
         other = tuned_ops.result(entry, row({"block": 128}), cores=tuned.cores() + 1)
         push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(other), keys.signer("ci"))
-        items = [item for item in maintenance.items(nodes.store) if item.kind == "tuned"]
+        items = [item for item in contents.items(nodes.store) if item.kind == "tuned"]
         assert len(items) == 2 and published.label not in [item.label for item in items]
 
     def test_a_mirror_has_it_and_a_collection_keeps_it(self, published, nodes, tmp_path):
@@ -252,7 +252,7 @@ class TestCommands:
         (copied,) = mirror.copy(nodes.store, target, kind="tuned")
         assert (copied.kind, copied.statements, copied.problems) == ("tuned", 1, ())
         run(gc_command, f"file://{tmp_path}/mirror")
-        (item,) = [item for item in maintenance.items(target) if item.kind == "tuned"]
+        (item,) = [item for item in contents.items(target) if item.kind == "tuned"]
         assert (item.name, item.label, item.size, item.withdrawn) == (published.name, published.label, 0, "")
 
     def test_a_collection_of_the_cache_keeps_results(self, published, op_class):

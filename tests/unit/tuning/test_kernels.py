@@ -10,7 +10,7 @@ from support.tuned_ops import row
 
 from opforge.accelerator.target import Target
 from opforge.builders.lookup import tuning_results as records
-from opforge.builders.lookup.tuned import Wanted
+from opforge.builders.lookup.tuned import WantedResult
 from opforge.builders.triton_op_builder import tuned as kernels_tuned
 from opforge.builders.triton_op_builder.kernel import Kernel
 from opforge.errors import TuningError
@@ -21,7 +21,7 @@ CONFIGS = [{"BLOCK": 2048, "warps": 8}, {"warps": 1}]
 KERNEL = Kernel("scale", "kernels.py", "scale", {"x": "*fp32"}, {"BLOCK": 1024}, configs=CONFIGS)
 SECONDS = {"scale": 1e-3, "scale[BLOCK=2048,warps=8]": 8e-4, "scale[warps=1]": 2e-3}
 TIMES = 2
-WANTED = Wanted("scale", "0" * 32, "cuda:sm_90a", 0)
+WANTED = WantedResult("scale", "0" * 32, "cuda:sm_90a", 0)
 
 
 class FakeKernels:

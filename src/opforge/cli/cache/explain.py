@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain", cls=Guarded)
-@click.argument("op", metavar="OP|KEY|jit:ADAPTER/LABEL", shell_complete=completed_names.stored_or_offered)
+@click.argument("op", metavar="OP|KEY|op:NAME|jit:ADAPTER/LABEL", shell_complete=completed_names.stored_or_offered)
 @target_option
 @mode_options
 @json_option
@@ -56,10 +56,9 @@ def command(
       opforge cache explain jit:triton/solver
     """
     named = kinds.by_kind([op], "cache explain")
-    for name in named["jit"]:
-        return _explain_jit(name, as_json)
-    (op,) = named["op"]
-    stored, layout = _stored_entries(op)
+    for label in named["jit"]:
+        return _explain_jit(label, as_json)
+    stored, layout = _stored_entries(op, *named["op"])
     if stored:
         records = [_explain_stored(layout, entry) for entry in stored]
     else:
@@ -101,8 +100,8 @@ def _explain_jit(name: str, as_json: bool) -> None:
     sys.exit(OK if any(not page.differs for page in pages) else FAILED)
 
 
-def _stored_entries(name: str) -> tuple[list[StoredEntry], Layout]:
-    """Returns the stored entries that are meant by a key, or by the name of an op that no package offers.
+def _stored_entries(op: str, name: str) -> tuple[list[StoredEntry], Layout]:
+    """Returns the stored entries of a key, or of an op that no package offers. `name` is `op` without op: before it.
 
     None for an offered op, and for module:Class. Raises click.UsageError.
     """
@@ -117,7 +116,7 @@ def _stored_entries(name: str) -> tuple[list[StoredEntry], Layout]:
     if len(keyed) == 1:
         return keyed, layout
     try:
-        select([name])
+        select([op])
         return [], layout
     except click.UsageError as error:
         return entries.named_or_offered(stored, name, error), layout

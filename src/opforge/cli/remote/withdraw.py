@@ -100,11 +100,11 @@ def _subject(store: ObjectStore, text: str, own: Withdrawals) -> str:
 def _signed(store: ObjectStore, kind: Kind, typed: str, key: str) -> list[str]:
     """Returns what a key has signed in a store by a typed name without its label, or with the beginning of that."""
     from opforge.errors import StoreError
-    from opforge.remote import maintenance
+    from opforge.remote import contents
 
     name, at, label = typed.rpartition("@")
     try:
-        items = [item for item in maintenance.items(store, kind.name) if key in item.signers and item.name]
+        items = [item for item in contents.items(store, kind.name) if key in item.signers and item.name]
     except StoreError:  # it cannot list what it holds
         return []
     return [

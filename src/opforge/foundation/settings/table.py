@@ -141,7 +141,8 @@ prebuilt = Setting(
 remotes = Setting(
     "remotes",
     kinds.URLS,
-    "URLs of remotes that are asked for what is not built here, separated by spaces; see [remote.md](remote.md)",
+    "URLs of remotes from which ops are fetched instead of being built, separated by spaces; see"
+    " [remote.md](remote.md)",
 )
 kernels = Setting(
     "kernels",
@@ -155,31 +156,33 @@ kernel_path = Setting(
     "further folders in which kernel packages are installed, separated by colons; searched first",
 )
 install = Setting("install", kinds.FLAG, "`get_kernel` downloads a package that is not installed")
-offline = Setting("offline", kinds.FLAG, "use no network: of the remotes, only folders are asked")
+offline = Setting("offline", kinds.FLAG, "use no network: only remotes in folders are used")
 trust_file = Setting(
     "trust_file",
     kinds.FOLDER,
-    "the file that says whose signatures are accepted; without it, `trust.json` in `~/.config/opforge`",
+    "the file with the keys whose signatures are accepted; without it, `trust.json` in `~/.config/opforge`",
     default=lambda: f"{environment.config_dir()}/trust.json",
 )
 signing_key = Setting(
     "signing_key",
     kinds.TEXT,
-    "a secret key that signs what is published; see [remote.md](remote.md#keys)",
+    "a secret key that signs published artifacts; see [remote.md](remote.md#keys)",
     in_files=False,
     is_secret=True,
 )
 signing_command = Setting(
-    "signing_command", kinds.COMMAND, "a command that signs what is published; see [remote.md](remote.md#keys)"
+    "signing_command", kinds.COMMAND, "a command that signs published artifacts; see [remote.md](remote.md#keys)"
 )
 build_ops = Setting(
     "build_ops",
     kinds.WORDS,
-    "which ops opforge's own wheel carries: builders' names, or 1 for all of the CPU's; see [prebuild.md](prebuild.md)",
+    "the ops in opforge's own wheel: builders' names, or 1 for all of the CPU's; see [prebuild.md](prebuild.md)",
     in_files=False,
 )
-build_targets = Setting("build_targets", kinds.WORDS, "for which targets it carries them", in_files=False)
-build_portable = Setting("build_portable", kinds.FLAG, "they run on older systems too", in_files=False)
+build_targets = Setting("build_targets", kinds.WORDS, "the targets of the ops in opforge's own wheel", in_files=False)
+build_portable = Setting(
+    "build_portable", kinds.FLAG, "the ops in opforge's own wheel run on older systems too", in_files=False
+)
 cpp_extension = Setting(
     "cpp_extension",
     kinds.EXTENSIONS,
@@ -200,7 +203,7 @@ sysroot = Setting("sysroot", kinds.FOLDER, "build portable ops against this fold
 trusted_owners = Setting(
     "trusted_owners",
     kinds.USERS,
-    "who else may own a layer, a settings file, or a folder above the cache, separated by commas",
+    "further users who may own a layer, a settings file, or a folder above the cache, separated by commas",
 )
 trusted_folders = Setting(
     "trusted_folders",
@@ -242,7 +245,7 @@ compiled_wait = Setting(
 warm = Setting(
     "warm",
     kinds.NAME,
-    "keep what JITs compile, in all processes of a job that import opforge, under this label: `solver`, or"
+    "keep the code that JITs compile, in all processes of a job that import opforge, under this label: `solver`, or"
     " `solver:triton,triton-host` for some adapters; see [jits.md](jits.md#a-whole-job)",
     in_files=False,
 )

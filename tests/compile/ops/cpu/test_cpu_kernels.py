@@ -1,4 +1,4 @@
-"""The CPU optimizers' ops against float64 references, at several CPU levels: dtypes, shapes, layouts, threads."""
+"""The CPU optimizers' ops beyond their contract: lower levels of the CPU, mixed dtypes, layouts, lists."""
 
 import itertools
 import math
@@ -7,30 +7,47 @@ import pytest
 import torch
 from support.cpu_ops import ADAM, LOW, assert_rounds_to, inputs, run_adam
 
+from opforge.builders.cpu.adagrad import CPUAdagradBuilder
+from opforge.builders.cpu.adam import CPUAdamBuilder
+from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.ops import reference
+from opforge.ops.cases import cases_of
+from opforge.testing import comparison
 
 pytestmark = pytest.mark.compile
 
 COMBINATIONS = list(itertools.product((torch.float32, *LOW), (torch.float32, *LOW), (torch.float32, torch.bfloat16)))
+MIXED = [types for types in COMBINATIONS if types[0] != types[1] or types[2] != torch.float32]
+"""Of parameters, gradients and states. The contract has parameters and gradients of one dtype, and float32 states."""
 LION = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
 ADAGRAD = {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1}
 
 
-@pytest.mark.parametrize(("params", "grads", "states"), COMBINATIONS)
-@pytest.mark.parametrize(("adamw_mode", "maximize"), [(True, False), (False, True)])
-def test_adam_matches_the_reference_in_every_dtype(cpu_adam, params, grads, states, adamw_mode, maximize):
+def test_the_cases_hold_on_each_level(cpu_adam, cpu_adagrad, cpu_lion):
+    """The contract tries them on this CPU's own level alone."""
+    ops = {CPUAdamBuilder: cpu_adam, CPUAdagradBuilder: cpu_adagrad, CPULionBuilder: cpu_lion}
+    for builder, case in [(each, case) for each in ops for case in cases_of(each) if case.reference]:
+        function = case.bound(ops[builder])
+        for shape, dtype in itertools.product(case.shapes, case.dtypes):
+            first, second = (comparison.make_arguments(case, function, shape, dtype, "cpu") for _ in range(2))
+            problem = comparison.problem(case, comparison.results(function, first, case.keywords), second)
+            assert not problem, (case.name, shape, dtype, problem)
+
+
+@pytest.mark.parametrize(("params", "grads", "states"), MIXED)
+def test_adam_of_mixed_dtypes(cpu_adam, params, grads, states):
     tensors = inputs(4097, params, grads, states)
-    expected = reference.adam(*(t.double() for t in tensors), adamw_mode=adamw_mode, maximize=maximize, **ADAM)
+    expected = reference.adam(*(t.double() for t in tensors), **ADAM)
     start = tensors[0].double()
-    run_adam(cpu_adam, tensors, adamw_mode=adamw_mode, maximize=maximize)
+    run_adam(cpu_adam, tensors)
     assert_rounds_to(tensors[0], expected[0], scale=start.abs() + (expected[0] - start).abs())
     # The average and the gradient may cancel, so the error is compared with the size of the terms.
     assert_rounds_to(tensors[2], expected[1], scale=torch.full_like(start, 1.0))
     assert_rounds_to(tensors[3], expected[2])
 
 
-@pytest.mark.parametrize(("params", "grads", "states"), COMBINATIONS)
-def test_adagrad_matches_the_reference_in_every_dtype(cpu_adagrad, params, grads, states):
+@pytest.mark.parametrize(("params", "grads", "states"), MIXED)
+def test_adagrad_of_mixed_dtypes(cpu_adagrad, params, grads, states):
     param, grad, _, total = inputs(4097, params, grads, states)
     start = param.double()
     expected = reference.adagrad(start, grad.double(), total.double(), **ADAGRAD)
@@ -39,20 +56,19 @@ def test_adagrad_matches_the_reference_in_every_dtype(cpu_adagrad, params, grads
     assert_rounds_to(total, expected[1], scale=total.double() + (grad.double().abs() + 0.1 * start.abs()) ** 2)
 
 
-@pytest.mark.parametrize(("params", "grads", "states"), COMBINATIONS)
-@pytest.mark.parametrize("maximize", [False, True])
-def test_lion_matches_the_reference_in_every_dtype(cpu_lion, params, grads, states, maximize):
+@pytest.mark.parametrize(("params", "grads", "states"), MIXED)
+def test_lion_of_mixed_dtypes(cpu_lion, params, grads, states):
     param, grad, average, _ = inputs(4097, params, grads, states)
     start = param.double()
-    direction = 0.9 * average.double() + 0.1 * (-grad if maximize else grad).double()
-    expected = reference.lion(start, grad.double(), average.double(), maximize=maximize, **LION)
-    cpu_lion.multi_lion_([param], [grad], [average], maximize=maximize, **LION)
+    direction = 0.9 * average.double() + 0.1 * grad.double()
+    expected = reference.lion(start, grad.double(), average.double(), **LION)
+    cpu_lion.multi_lion_([param], [grad], [average], maximize=False, **LION)
     clear = direction.abs() > 1e-6  # nearer to zero, the sign depends on rounding
     assert_rounds_to(param[clear], expected[0][clear], scale=start[clear])
     assert_rounds_to(average, expected[1], scale=torch.full_like(start, 1.0))
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (15,), (16,), (17,), (63,), (65,), (33, 31), (1_000_003,)])
+@pytest.mark.parametrize("shape", [(), (3, 0), (15,), (16,), (17,), (63,), (65,)])
 def test_every_shape_is_updated_to_its_last_element_and_not_beyond(cpu_adam, shape):
     tensors = inputs(shape)
     size = tensors[0].numel()
@@ -70,9 +86,8 @@ def test_every_shape_is_updated_to_its_last_element_and_not_beyond(cpu_adam, sha
 
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("size", [1, 7, 17, 31, 1025])
-@pytest.mark.parametrize("states", [torch.bfloat16, torch.float32])
-def test_the_tail_of_a_low_precision_tensor_stays_inside(cpu_adam, dtype, size, states):
-    tensors = inputs(size, dtype, dtype, states)
+def test_the_tail_of_a_low_precision_tensor_stays_inside(cpu_adam, dtype, size):
+    tensors = inputs(size, dtype, dtype, torch.bfloat16)
     buffers = [torch.full((size + 40,), math.nan, dtype=tensor.dtype) for tensor in tensors]
     views = [buffer[1 : 1 + size].copy_(tensor) for buffer, tensor in zip(buffers, tensors, strict=True)]
     run_adam(cpu_adam, views)

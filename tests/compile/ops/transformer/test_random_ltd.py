@@ -1,4 +1,4 @@
-"""Random layerwise token dropping against references, with DeepSpeed's arguments."""
+"""Random layerwise token dropping beyond its contract: sequences first, other lengths and dtypes, masks, errors."""
 
 import pytest
 import torch
@@ -25,9 +25,9 @@ def chosen(tokens, retained, *shape, seed=0):
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("tokens", "retained"), LENGTHS)
-def test_tokens_are_gathered_and_put_back(op, batch_first, dtype, tokens, retained):
+def test_tokens_are_gathered_and_put_back(op, batch_first, tokens, retained):
+    dtype = torch.float64  # the contract has those of 16 and 32 bits
     activations = torch.randn(3, tokens, 33).to(dtype)
     activations = activations if batch_first else activations.transpose(0, 1)
     indices = chosen(tokens, retained, 3)

@@ -14,7 +14,7 @@ from opforge import OpBuilder
 from opforge.accelerator.target import Target
 from opforge.builders.declaration import attributes
 from opforge.builders.declaration.kernel_roots import KernelRoot
-from opforge.builders.lookup import memory
+from opforge.builders.lookup import remembered_lookups
 from opforge.cache.current import current_store
 from opforge.fast_path import lookup, machine
 from opforge.foundation.lazy import cached_property
@@ -194,7 +194,7 @@ def test_two_values_whose_repr_is_the_same_are_two_look_ups(builder, name, first
     for value in (first, second):
         setattr(type(builder), name, value)
         spec = builder.spec()
-        names.add(memory.Lookup(spec, current_store(), (), {}).name({}))
+        names.add(remembered_lookups.Lookup(spec, current_store(), (), {}).name({}))
     assert len(names) == 2
 
 

@@ -10,7 +10,7 @@ from support import sample_ops, text_files
 from support.compilers import fake_compiler
 from support.store.fake_lookups import LookedUpOp
 
-from opforge.builders.lookup import memory
+from opforge.builders.lookup import remembered_lookups
 
 
 def edit_header(op):
@@ -70,7 +70,7 @@ def library_damaged(op):
 
 def planning_code_changes(op):
     op.code.write_text("changed")
-    op.patch.setattr(memory, "_code", {})  # as in a process that starts after the edit
+    op.patch.setattr(remembered_lookups, "_code", {})  # as in a process that starts after the edit
 
 
 def path_is_shorter(op):

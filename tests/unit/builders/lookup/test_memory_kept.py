@@ -11,7 +11,7 @@ from support.store import remembered
 
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.load_op import find
-from opforge.builders.lookup import memory
+from opforge.builders.lookup import remembered_lookups
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
@@ -128,16 +128,16 @@ def test_two_names_of_one_folder_are_compared_once(tmp_path):
     (tmp_path / "linked").symlink_to("a/b")
     stamp, other = (1, 2, 3, 4), (5, 6, 7, 8)
     a, b, linked = (str(tmp_path / name) for name in ("a", "a/b", "linked"))
-    assert memory.direct([(a, stamp), (b, other), (f"{b}/..", stamp)]) == [(a, stamp), (b, other)]
-    assert memory.direct([(b, other), (f"{b}/../c", stamp)]) == [(b, other), (f"{a}/c", stamp)]
+    assert remembered_lookups.direct([(a, stamp), (b, other), (f"{b}/..", stamp)]) == [(a, stamp), (b, other)]
+    assert remembered_lookups.direct([(b, other), (f"{b}/../c", stamp)]) == [(b, other), (f"{a}/c", stamp)]
     unwatched = [(a, stamp), (f"{b}/..", stamp)]
-    assert memory.direct(unwatched) == unwatched, "nothing would show that a/b has become a link"
+    assert remembered_lookups.direct(unwatched) == unwatched, "nothing would show that a/b has become a link"
     behind_link = [(linked, other), (f"{linked}/..", stamp)]
-    assert memory.direct(behind_link) == behind_link, "it is the folder above what the link leads to"
-    gone = [(a, stamp), (f"{a}/none", memory.ABSENT), (f"{a}/none/..", memory.ABSENT)]
-    assert memory.direct(gone) == gone, "there is nothing above a folder that is missing"
+    assert remembered_lookups.direct(behind_link) == behind_link, "it is the folder above what the link leads to"
+    gone = [(a, stamp), (f"{a}/none", remembered_lookups.ABSENT), (f"{a}/none/..", remembered_lookups.ABSENT)]
+    assert remembered_lookups.direct(gone) == gone, "there is nothing above a folder that is missing"
     names = [(b, other), (f"{b}/..c", stamp)]
-    assert memory.direct(names) == names
+    assert remembered_lookups.direct(names) == names
 
 
 def test_of_sources_below_a_missing_folder_the_folder_is_looked_for(tmp_path):
@@ -150,7 +150,7 @@ def test_of_sources_below_a_missing_folder_the_folder_is_looked_for(tmp_path):
     (tmp_path / "own").mkdir()
     cls.kernel_roots = roots
     early = str(tmp_path / "early" / "cpu")
-    assert [path for path in memory.absent_paths(cls().spec()) if "early" in path] == [early]
+    assert [path for path in remembered_lookups.absent_paths(cls().spec()) if "early" in path] == [early]
     (tmp_path / "early" / "cpu").mkdir()
-    paths = [path for path in memory.absent_paths(cls().spec()) if "early" in path]
+    paths = [path for path in remembered_lookups.absent_paths(cls().spec()) if "early" in path]
     assert paths == [f"{early}/a.cpp", f"{early}/b.cpp"]

@@ -6,16 +6,16 @@ import shutil
 
 import pytest
 from support.compilers import fake_compiler
-from support.compilers.fake_compiler import PASSED_ENV
+from support.compilers.fake_compiler import COMPILER_VARIABLES
 
 from opforge.accelerator.target import Target
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.groups import SourceGroup
 from opforge.builders.declaration.op_spec import OpSpec, root_paths
-from opforge.builders.lookup.memory import Lookup
+from opforge.builders.lookup.remembered_lookups import Lookup
 
 
-@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *PASSED_ENV])
+@pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *COMPILER_VARIABLES])
 def test_a_variable_that_affects_compilers_changes_the_name(op, name):
     before = name_of(op.cls().spec(), op)
     op.patch.setenv(name, "/some/where")

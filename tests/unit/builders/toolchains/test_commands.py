@@ -6,7 +6,7 @@ import re
 
 import pytest
 from support import sample_ops, text_files
-from support.compilers.fake_compiler import PASSED_ENV, plan_of, toolchain
+from support.compilers.fake_compiler import COMPILER_VARIABLES, plan_of, toolchain
 
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.description import describe
@@ -16,10 +16,10 @@ from opforge.foundation import environment
 
 
 def test_the_list_of_variables_that_compilers_read_is_complete():
-    assert set(PASSED_ENV) == set(environment.PASSED_ENV)
+    assert set(COMPILER_VARIABLES) == set(environment.COMPILER_VARIABLES)
 
 
-@pytest.mark.parametrize("name", PASSED_ENV)
+@pytest.mark.parametrize("name", COMPILER_VARIABLES)
 def test_variables_that_compilers_read_are_in_the_key(tmp_path, bin, monkeypatch, name):
     cls = sample_ops.plain_op(tmp_path / "src")
     before = plan_of(cls(), tmp_path).key

@@ -31,7 +31,7 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install_release, selection, verification
-from opforge.remote import blobs, maintenance, statements, topics, withdrawals
+from opforge.remote import blobs, contents, statements, topics, withdrawals
 from opforge.remote.signatures import keys, trust
 from opforge.remote.withdrawals import LOADING
 
@@ -75,7 +75,7 @@ class TestInstall:
         withdraw_release(registry.store, "acme/plain@1", "wrong", LOADING)
         with pytest.raises(WithdrawnError, match="the key ci has withdrawn it: wrong"):
             registry.install(numbers="1.0")
-        (item,) = maintenance.items(registry.store)
+        (item,) = contents.items(registry.store)
         assert item.label == "1.0" and "wrong" in item.withdrawn
         remove.remove(registry.root, "acme/plain", version.parse_range("1"))
         assert releases.versions(registry.root, "acme/plain") == []

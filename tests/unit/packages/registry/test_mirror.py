@@ -9,7 +9,7 @@ from support.remote.withdrawing import take_back, withdraw_release
 
 from opforge.packages.form import version
 from opforge.packages.registry import index, install_release, publish, selection
-from opforge.remote import maintenance, mirror
+from opforge.remote import gc, mirror
 from opforge.remote.stores import open_store
 
 
@@ -89,4 +89,4 @@ def test_cleaning_a_remote_keeps_the_blobs_of_packages(registry):
     (blob,) = [name for name in registry.files() if name.startswith("v1/blobs/")]
     registry.store.put_if_absent(f"v1/blobs/sha256/aa/{'a' * 64}", b"nobody's")
     later = os.stat(os.path.join(registry.path, blob)).st_mtime + 10 * 86400
-    assert [unused.name for unused in maintenance.unused(registry.store, later)] == [f"v1/blobs/sha256/aa/{'a' * 64}"]
+    assert [unused.name for unused in gc.unused(registry.store, later)] == [f"v1/blobs/sha256/aa/{'a' * 64}"]

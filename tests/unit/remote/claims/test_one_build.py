@@ -12,7 +12,7 @@ from support.polling import wait_for
 from support.remote.machines import LOAD, SLOW, events, node
 
 from opforge.cache.keys import canonical
-from opforge.remote import claims, maintenance
+from opforge.remote import claims, gc
 from opforge.remote.stores import open_store
 
 
@@ -66,7 +66,7 @@ def test_a_load_waits_for_a_claim_no_longer_than_for_a_lock(nodes, builder, tmp_
         count = 0
         while not stop.wait(0.1):
             count += 1
-            for listed in store.list(maintenance.CLAIMS):
+            for listed in store.list(gc.CLAIMS):
                 claim_name.append(listed.name)
                 text = canonical({"who": "elsewhere", "count": count, "state": "building", "progress": 1})
                 stored = store.get(listed.name, claims.MAX_BYTES)
@@ -91,11 +91,11 @@ def test_four_nodes_build_once_if_the_builder_is_killed(nodes, slow_op):
     code = "import opforge.remote.claims as c; c.VOID_SECONDS = 4.0; c.RENEW_SECONDS = 0.5\n" + LOAD
     processes = {process.pid: process for process in (node(nodes, name, slow_op, code) for name in "abcd")}
     store = open_store(nodes.url)
-    (claim,) = wait_for(lambda: list(store.list(maintenance.CLAIMS)), 60, "no claim")
+    (claim,) = wait_for(lambda: list(store.list(gc.CLAIMS)), 60, "no claim")
     builder = processes.pop(int(json.loads(store.get(claim.name, claims.MAX_BYTES).data)["who"].split()[1]))
     builder.send_signal(signal.SIGKILL)
     assert builder.communicate()[0] == ""
     outs = [process.communicate(timeout=120) for process in processes.values()]
     assert sorted(out.strip() for out, _err in outs) == sorted(["built", *[nodes.url] * 2]), outs
     assert len(events(nodes, "build")) == 1 and len(events(nodes, "fetch")) == 2
-    assert not list(store.list(maintenance.CLAIMS))
+    assert not list(store.list(gc.CLAIMS))

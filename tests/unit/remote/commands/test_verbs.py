@@ -12,7 +12,7 @@ from support.remote.artifacts import run
 
 from opforge.cli import group, kinds, verbs
 from opforge.cli.completion import names as completion
-from opforge.remote import maintenance
+from opforge.remote import contents
 from opforge.remote.kind_table import KINDS
 from opforge.remote.stores import open_store
 
@@ -73,14 +73,14 @@ def pages_in_store(nodes):
     for label in ("a_b", "ab"):
         pages.keep({label: {"code": label.encode()}}, label)
     run("publish", nodes.url, "jit:*")
-    return {item.name: item.label for item in maintenance.items(nodes.store, "jit")}
+    return {item.name: item.label for item in contents.items(nodes.store, "jit")}
 
 
 def test_a_label_that_differs_by_a_dash_is_another_one(nodes, pages_in_store, tmp_path):
     assert run("ls", nodes.url, "jit:toy/ab", "--json").count('"jit"') == 1
     (tmp_path / "copy").mkdir()
     run("mirror", nodes.url, f"file://{tmp_path}/copy", "jit:toy/ab")
-    assert [item.name for item in maintenance.items(open_store(f"file://{tmp_path}/copy"))] == ["toy/ab"]
+    assert [item.name for item in contents.items(open_store(f"file://{tmp_path}/copy"))] == ["toy/ab"]
     text = run("mirror", nodes.url, f"file://{tmp_path}/copy", "jit:toy/x*", code=1)
     assert "does not offer 'toy/x*'. It offers: toy/a_b, toy/ab" in text
 

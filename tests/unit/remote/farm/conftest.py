@@ -30,10 +30,10 @@ class RemoteOfFarm:
 
     def offers(self):
         """Returns the offers that the remote has."""
-        from opforge.remote import maintenance
+        from opforge.remote import contents
         from opforge.remote.stores import open_store
 
-        return list(maintenance.items(open_store(self.url)))
+        return list(contents.items(open_store(self.url)))
 
     def claims(self):
         """Returns the claims that the remote has."""
