@@ -78,7 +78,9 @@ def rows() -> Iterator[Row]:
     yield Row("softmax", lambda: ops.softmax(x), lambda: F.softmax(x, -1))
     yield Row("gelu", lambda: ops.gelu(x), lambda: F.gelu(x))
     yield Row("swiglu", lambda: ops.swiglu(x, x), lambda: F.silu(x) * x)
-    yield Row("quantize", lambda: ops.quantize(x, 64), None)
+    codes, scales, offsets = ops.quantize(x, 64)
+    yield Row("quantize", lambda: ops.quantize(x, 64), lambda: (x / (x.abs().amax(1, True) / 127)).round().char())
+    yield Row("dequantize", lambda: ops.dequantize(codes, scales, offsets), lambda: codes * scales[:, None])
     leaf, dy = x.clone().requires_grad_(), torch.randn(4, 64)
     yield Row(
         "softmax, forward and backward",

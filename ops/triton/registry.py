@@ -81,8 +81,11 @@ def direct(op: Any, run: Callable[..., Any]) -> Callable[..., Any]:
             return op(*arguments)
         with_gradients = torch.is_grad_enabled()
         for argument in arguments:
+            kind = type(argument)
+            if kind in NUMBERS:  # isinstance takes twice as long
+                continue
             if isinstance(argument, Tensor) and (
-                type(argument) not in PLAIN
+                kind not in PLAIN
                 or (with_gradients and argument.requires_grad)
                 or argument.is_meta
                 or argument.is_neg()  # the dispatcher computes what such a tensor and a zero tensor stand for
@@ -94,7 +97,8 @@ def direct(op: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = frozenset((Tensor, torch.nn.Parameter))
+NUMBERS = frozenset((int, float, bool, str, torch.dtype))
 
 
 def _is_observed() -> bool:
@@ -128,10 +132,15 @@ def fake_inplace(*_arguments: Any, **_options: Any) -> None:
 
 def dtype_name(op: str, tensor: Tensor) -> str:
     """Returns the name of the tensor's dtype in Triton. Raises TypeError if there are no kernels for the dtype."""
-    name = DTYPE_NAMES.get(tensor.dtype)
+    return name_of(op, tensor.dtype)
+
+
+def name_of(op: str, dtype: torch.dtype) -> str:
+    """Returns the name of a tensor's dtype in Triton. Raises TypeError if there are no kernels for the dtype."""
+    name = DTYPE_NAMES.get(dtype)
     if name is None:
-        supported = ", ".join(str(dtype) for dtype in DTYPE_NAMES)
-        raise TypeError(f"{op}: a tensor is {tensor.dtype}, expected one of {supported}: convert it with .float()")
+        supported = ", ".join(str(each) for each in DTYPE_NAMES)
+        raise TypeError(f"{op}: a tensor is {dtype}, expected one of {supported}: convert it with .float()")
     return name
 
 

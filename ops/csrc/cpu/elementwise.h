@@ -19,11 +19,11 @@ namespace opforge::cpu {
 constexpr int64_t kBlock = 512;  // elements
 static_assert(kBlock % Vec::kWidth == 0, "the last vector of a block fits in it");
 
-// Vectors of each operand that are loaded before the first of them is stored. A processor lets a load wait for an
-// earlier store whose address has the same lowest 12 bits. With one vector, that took up to half of the time again for
-// operands whose addresses differ by a few lines beside whole pages, as those of tensors that follow each other do.
-// Four vectors of four operands need more than 16 registers.
-constexpr int kGroup = Vec::kWidth == 16 ? 4 : 1;
+// Vectors of each operand that are updated together. A processor lets a load wait for an earlier store whose address
+// has the same lowest 12 bits, as those of tensors that follow each other in memory do. So a group is loaded before the
+// group ahead of it is stored: that wait took up to a quarter of the time. With 16 registers there is no space for two
+// groups.
+constexpr int kGroup = Vec::kWidth == 16 ? 2 : 1;
 
 // Loads a vector, and fetches a later one into the caches: the processor's own prefetching stops at the end of each
 // page of 4 KiB, so each page of each operand would begin with a wait for the memory. The data may end before the
@@ -95,26 +95,55 @@ template <typename T, int kVectors, int kOperands, unsigned kReads, unsigned kWr
     void* base[kOperands];  // a copy: the compiler would read the addresses again after each store
     std::copy_n(data, kOperands, base);
     constexpr int64_t kStep = kVectors * Vec::kWidth;
-    int64_t k = 0;
-    for (; k + kStep <= count; k += kStep) {
-        Vec element[kVectors][kOperands];
-        const auto each_operand = [&](const auto& visit) {
-            each_index<kVectors * kOperands>([&](auto n) {
-                constexpr int i = n % kOperands, vector = n / kOperands;
-                using Element = std::conditional_t<(i < 2), T, float>;
-                visit(std::integral_constant<int, i>{}, static_cast<Element*>(base[i]) + k + vector * Vec::kWidth,
-                      element[vector][i]);
-            });
-        };
+    using Group = Vec[kVectors][kOperands];
+    const auto each_operand = [&](int64_t k, const auto& visit) {
         each_index<kOperands>([&](auto i) {
             using Element = std::conditional_t<(i < 2), T, float>;
-            if ((kReads >> i & 1u) != 0) fetch_page(static_cast<Element*>(base[i]) + k, kStep * sizeof(Element));
+            visit(i, static_cast<Element*>(base[i]) + k);
         });
-        each_operand([](auto i, auto* from, Vec& x) { x = (kReads >> i & 1u) != 0 ? load(from) : Vec(0.0f); });
-        each_index<kVectors>([&](auto vector) { step(element[vector], at + k + vector * Vec::kWidth); });
-        each_operand([](auto i, auto* to, const Vec& x) {
-            if ((kWrites >> i & 1u) != 0) store(to, x);
+    };
+    const auto read = [&](int64_t k, Group& group) {
+        each_operand(k, [&](auto i, const auto* from) {
+            if ((kReads >> i & 1u) != 0) fetch_page(from, kStep * sizeof(*from));
         });
+        each_index<kVectors>([&](auto vector) {
+            each_operand(k + vector * Vec::kWidth, [&](auto i, const auto* from) {
+                group[vector][i] = (kReads >> i & 1u) != 0 ? load(from) : Vec(0.0f);
+            });
+        });
+    };
+    const auto update = [&](int64_t k, Group& group) {
+        each_index<kVectors>([&](auto vector) { step(group[vector], at + k + vector * Vec::kWidth); });
+        each_operand(k, [&](auto i, auto* to) {
+            if constexpr ((kWrites >> i & 1u) == 0) {
+                return;
+            } else if constexpr (kVectors == 2) {
+                store(to, group[0][i], group[1][i]);
+            } else {
+                static_assert(kVectors == 1);
+                store(to, group[0][i]);
+            }
+        });
+    };
+    int64_t k = 0;
+    if constexpr (kVectors > 1) {
+        Group group, next;
+        if (count >= kStep) read(0, group);
+        for (; k + 3 * kStep <= count; k += 2 * kStep) {
+            read(k + kStep, next);
+            update(k, group);
+            read(k + 2 * kStep, group);
+            update(k + kStep, next);
+        }
+        if (k + kStep <= count) {
+            update(k, group);
+            k += kStep;
+        }
+    }
+    for (; k + kStep <= count; k += kStep) {
+        Group group;
+        read(k, group);
+        update(k, group);
     }
     return k;
 }

@@ -24,4 +24,11 @@ inline Vec times_sign(Vec number, Vec x) {
     return zero_or_nan_of(x, with_sign);
 }
 
+// Stores two vectors, one behind the other.
+template <typename T>
+void store(T* to, Vec a, Vec b) {
+    store(to, a);
+    store(to + Vec::kWidth, b);
+}
+
 }  // namespace opforge::cpu

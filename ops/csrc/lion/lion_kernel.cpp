@@ -4,7 +4,9 @@
 namespace opforge {
 
 const char* launch_lion(const TensorGroups& groups, const LionNumbers& numbers) {
-    return cpu::launch_update<true>(groups, numbers.rule());
+    const LionRule rule = numbers.rule();
+    if (UsualLionRule::is_for(rule)) return cpu::launch_update<true>(groups, UsualLionRule(rule));
+    return cpu::launch_update<true>(groups, rule);
 }
 
 }  // namespace opforge

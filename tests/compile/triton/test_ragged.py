@@ -9,6 +9,7 @@ import torch
 from support.gpu.triton_cases import INTERPRETED
 from support.ragged.batches import RaggedBatch
 
+from opforge.accelerator.registry import make_accelerator
 from opforge.builders.cpu.transformer.ragged_ops import RaggedOpsBuilder as HostBuilder
 from opforge.builders.triton.ragged import EXPERTS, RaggedOpsBuilder
 from opforge.ops import host_op
@@ -54,6 +55,12 @@ def test_the_cases_compare_a_kernel_of_each_kind(op):
         tried = Tried(case, case.bound(op), case.shapes[0], "float16", "cpu")
         tried.compare(tried.arguments())
     assert launched == {kernel.name.partition("_")[0] for kernel in RaggedOpsBuilder.kernels}
+
+
+def test_create_op_builder_of_a_gpu_returns_it_with_every_function_of_the_hosts(op):
+    assert make_accelerator("cuda", "a test").get_op_builder("RaggedOpsBuilder") is RaggedOpsBuilder
+    hosts = [name for name in dir(HostBuilder().load()) if not name.startswith("_")]
+    assert {name for name in hosts if callable(getattr(HostBuilder().load(), name))} <= {*dir(op)}
 
 
 def integers(*values):

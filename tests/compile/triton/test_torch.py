@@ -100,3 +100,20 @@ def test_calls_go_around_the_dispatcher_only_where_it_would_do_nothing_else(monk
     with torch.no_grad():
         ops.softmax(x.requires_grad_())
     assert len(called) == 5
+
+
+def test_codes_are_the_same_whether_or_not_the_dispatcher_sees_the_call():
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(3, 16)
+    plain = ops.quantize(x, 16)
+    values = ops.dequantize(*plain)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        for others in (ops.quantize(x, 16), ops.quantize(torch._neg_view(-x), 16), ops.quantize(x.t().clone().t(), 16)):
+            assert all(map(torch.equal, others, plain))
+            assert torch.equal(ops.dequantize(*others), values)
+    names = [event.name for event in seen.events()]
+    assert names.count("opforge_triton::quantize") == names.count("opforge_triton::dequantize") == 3
+    for bits, shape in ((8, (3, 16)), (4, (24,))):
+        codes, scales, offsets = ops.quantize(x.to("meta"), 16, bits, False)
+        assert codes.shape == shape and codes.is_meta and scales.shape == offsets.shape == (3,)

@@ -99,18 +99,28 @@ inline Vec load(const BFloat16* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-// Rounds to nearest even by adding half a unit, less one if what is kept is even. A NaN keeps its upper bits and
-// becomes quiet, since the sum could carry over into -0. (vcvtneps2bf16 is not in v4 and flushes denormals.)
-inline void store(BFloat16* p, Vec x) {
+// Returns words whose upper halves are the nearest bfloat16. To nearest even by adding half a unit, less one if what is
+// kept is even. A NaN keeps its upper bits and becomes quiet, since the sum could carry over into -0. (vcvtneps2bf16 is
+// not in v4 and flushes denormals.)
+inline __m512i rounded_words(Vec x) {
     const __m512i bits = _mm512_castps_si512(x.v);
     const __mmask16 is_odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
     const __m512i almost = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
     const __m512i rounded = _mm512_mask_add_epi32(almost, is_odd, bits, _mm512_set1_epi32(0x8000));
     // The two lowest of eight fields of four bits are for quiet and signaling NaN: 2 is a quiet one, 0 leaves
     // `rounded`.
-    const __m512 out = _mm512_fixupimm_ps(_mm512_castsi512_ps(rounded), x.v, _mm512_set1_epi32(0x22), 0);
-    const __m512i shifted = _mm512_srli_epi32(_mm512_castps_si512(out), 16);
+    return _mm512_castps_si512(_mm512_fixupimm_ps(_mm512_castsi512_ps(rounded), x.v, _mm512_set1_epi32(0x22), 0));
+}
+inline void store(BFloat16* p, Vec x) {
+    const __m512i shifted = _mm512_srli_epi32(rounded_words(x), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(shifted));
+}
+// Two vectors, one behind the other.
+inline void store(BFloat16* p, Vec a, Vec b) {
+    // The numbers of the upper halves of the words of both vectors: 1, 3 ... 63.
+    const __m512i first = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                                           25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi16(rounded_words(a), first, rounded_words(b)));
 }
 
 }  // namespace opforge::cpu

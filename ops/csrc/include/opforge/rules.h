@@ -215,6 +215,30 @@ struct LionRule {
     }
 };
 
+// LionRule for its usual numbers, with the same results in a quarter fewer instructions: both betas over 1/2, so that
+// both averages start from the old value, and a gradient without a factor.
+struct UsualLionRule {
+    static constexpr int kStates = 1;
+
+    float direction, momentum;  // 1 - beta1, 1 - beta2
+    float decay;
+    float rate;
+
+    static bool is_for(const LionRule& rule) {
+        return rule.direction.add && rule.momentum.add && rule.grad_factor == 1.0f && !rule.maximize;
+    }
+    explicit UsualLionRule(const LionRule& rule)
+        : direction(rule.direction.step), momentum(rule.momentum.step), decay(rule.decay), rate(rule.rate) {}
+
+    template <typename F>
+    void operator()(F* x) const {
+        const F difference = x[1] - x[2];
+        const F step = times_sign(F(rate), fma(F(direction), difference, x[2]));
+        x[2] = fma(F(momentum), difference, x[2]);
+        x[0] = descend(decay, x[0], step);
+    }
+};
+
 struct LionNumbers {
     using Rule = LionRule;
 

@@ -40,6 +40,41 @@ def test_nan_and_inf_propagate_as_in_torchs_fused_kernel(cpu_adam, weight_decay,
         assert not bool(unlike.any()), (name, ours[finite][unlike][:5], torchs[finite][unlike][:5])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, *LOW])
+def test_a_step_of_lion_uphill_is_the_step_down_the_negative_gradient_to_the_bit(cpu_lion, dtype):
+    """The usual numbers of Lion have a kernel of their own, which `maximize` does not use."""
+    numbers = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
+    for size in (1, 15, 16, 31, 32, 33, 63, 64, 65, 95, 96, 97, 127, 128, 129, 1000, 4097):
+        values = torch.tensor([*SPECIAL, -3.4e38, 65504.0, -1e-45])
+        tensors = [torch.randn(size).to(kind) for kind in (dtype, dtype, torch.float32)]
+        for tensor in tensors:
+            special = torch.rand(size) < 0.3
+            tensor[special] = values[torch.randint(len(values), (int(special.sum()),))].to(tensor.dtype)
+        down = [tensor.clone() for tensor in tensors]
+        up = [tensors[0].clone(), -tensors[1], tensors[2].clone()]
+        cpu_lion.multi_lion_(*[[tensor] for tensor in down], **numbers, maximize=False)
+        cpu_lion.multi_lion_(*[[tensor] for tensor in up], **numbers, maximize=True)
+        for ours, others in ((down[0], up[0]), (down[2], up[2])):
+            bits = torch.int32 if ours.dtype == torch.float32 else torch.int16
+            assert torch.equal(ours.isnan(), others.isnan())
+            assert torch.equal(ours.view(bits)[~ours.isnan()], others.view(bits)[~ours.isnan()])
+
+
+@pytest.mark.parametrize("offset", [0, 16, 32, 48, 64])
+def test_a_step_is_the_same_wherever_the_operands_lie_beside_each_other(cpu_adam, offset):
+    """Of operands in one memory, a group of values is read while the group before it is not stored yet."""
+    count = 1000
+    memory = torch.zeros(4 * (count + 64) + 64)
+    places = [index * (count + offset) for index in range(4)]
+    together = [memory[place : place + count] for place in places]
+    for operand, value in zip(together, inputs(count), strict=True):
+        operand.copy_(value)
+    apart = [operand.clone() for operand in together]
+    run_adam(cpu_adam, together)
+    run_adam(cpu_adam, apart)
+    assert all(map(torch.equal, together, apart))
+
+
 def test_a_rollback_restores_the_state_before_the_step(cpu_adam):
     cpu_adam.create_adam(902, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, False)
     cpu_adam.create_adam(903, 1e-3, 0.9, 0.999, 1e-8, 0.0, False, False)

@@ -1,6 +1,7 @@
 """The transformer layer against a reference in float64: the module, and DeepSpeed's functions with its arguments."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -72,6 +73,47 @@ def test_gradients(mode, with_mask):
     assert torch.autograd.gradcheck(call, (rows, *weights_of(layer)), fast_mode=True)
 
 
+def torchs(pre_norm, rows, mask, *weights):
+    """Returns the layer by torch's own functions."""
+    w, norm = Weights(*weights), functional.layer_norm
+    source = norm(rows, (WIDTH,), w.norm_w, w.norm_b, EPS) if pre_norm else rows
+    qkv = functional.linear(source, w.attn_qkvw, w.attn_qkvb).view(*rows.shape[:2], 3, HEADS, -1)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
+    attended = functional.scaled_dot_product_attention(q, k, v, mask.expand(-1, -1, rows.shape[1], -1))
+    attended = attended.transpose(1, 2).reshape(rows.shape)
+    total = functional.linear(attended, w.attn_ow, w.attn_ob) + rows
+    normed = norm(total, (WIDTH,), w.attn_nw, w.attn_nb, EPS)
+    inner = functional.gelu(functional.linear(normed, w.inter_w, w.inter_b), approximate="tanh")
+    out = functional.linear(inner, w.output_w, w.output_b) + (total if pre_norm else normed)
+    return out if pre_norm else norm(out, (WIDTH,), w.norm_w, w.norm_b, EPS)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (2, 5)])
+def test_infinities_and_nan_go_where_torch_puts_them(pre_norm, value, batch, tokens):
+    layer = filled(TransformerLayer(config(pre_norm)))
+    rows, mask = inputs(batch, tokens, torch.float32)
+    start = [tensor.detach() for tensor in (rows, mask, *weights_of(layer), torch.randn(rows.shape))]
+    for number, place in itertools.product(range(len(start)), (0, 7)):
+        *tensors, probe = [tensor.clone() for tensor in start]
+        target = [*tensors, probe][number].view(-1)
+        target[place % target.numel()] = value
+        results = []
+        for call in (
+            lambda rows, mask, *weights: torch.func.functional_call(
+                layer, dict(zip(Weights._fields, weights, strict=True)), (rows, mask)
+            ),
+            partial(torchs, pre_norm),
+        ):
+            leaves = [tensor.requires_grad_(index != 1) for index, tensor in enumerate(tensors)]
+            out = call(*leaves)
+            results.append([out, *torch.autograd.grad(out, leaves[:1] + leaves[2:], probe)])
+        for index, (actual, expected) in enumerate(zip(*results, strict=True)):
+            for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+                assert torch.equal(kind(actual), kind(expected)), (number, place, index, kind)
+
+
 @pytest.mark.parametrize("mode", MODES[::3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_errors_are_at_most_twice_torchs(mode, dtype):
@@ -86,26 +128,13 @@ def test_errors_are_at_most_twice_torchs(mode, dtype):
     def ours(rows, mask, *weights):
         return torch.func.functional_call(layer, dict(zip(Weights._fields, weights, strict=True)), (rows, mask))
 
-    def torchs(rows, mask, *weights):
-        w, norm = Weights(*weights), functional.layer_norm
-        source = norm(rows, (WIDTH,), w.norm_w, w.norm_b, EPS) if mode[0] else rows
-        qkv = functional.linear(source, w.attn_qkvw, w.attn_qkvb).view(*rows.shape[:2], 3, HEADS, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(q, k, v, mask.expand(-1, -1, rows.shape[1], -1))
-        attended = attended.transpose(1, 2).reshape(rows.shape)
-        total = functional.linear(attended, w.attn_ow, w.attn_ob) + rows
-        normed = norm(total, (WIDTH,), w.attn_nw, w.attn_nb, EPS)
-        inner = functional.gelu(functional.linear(normed, w.inter_w, w.inter_b), approximate="tanh")
-        out = functional.linear(inner, w.output_w, w.output_b) + (total if mode[0] else normed)
-        return out if mode[0] else norm(out, (WIDTH,), w.norm_w, w.norm_b, EPS)
-
     tensors = [rows, mask, *weights_of(layer)]
     exact = [tensor.detach().double().requires_grad_(tensor.requires_grad) for tensor in tensors]
     expected = results(
         lambda rows, mask, *weights: reference.transformer_layer(rows, mask, weights, HEADS, EPS, mode[0]), exact
     )
     for number, (actual, others, right) in enumerate(
-        zip(results(ours, tensors), results(torchs, tensors), expected, strict=True)
+        zip(results(ours, tensors), results(partial(torchs, mode[0]), tensors), expected, strict=True)
     ):
         # Roots of mean squares: the largest error of one call is the chance of a few numbers, and of the processor.
         error, limit = ((result.double() - right).square().mean().sqrt() for result in (actual, others))
