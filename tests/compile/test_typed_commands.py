@@ -138,8 +138,7 @@ def environment(folder: Path) -> dict[str, str]:
     """Returns the environment of the reader's shell."""
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     own = {"OPFORGE_CACHE_DIR": "cache", "XDG_CACHE_HOME": "caches", "XDG_CONFIG_HOME": "config", "HOME": "home"}
-    # Commands are the same without optimization, and what they build takes less time.
-    return {**os.environ, "PATH": path, "CXXFLAGS": "-O0", **{name: str(folder / value) for name, value in own.items()}}
+    return {**os.environ, "PATH": path, **{name: str(folder / value) for name, value in own.items()}}
 
 
 def typed(script: str, folder: Path, **variables: str) -> None:

@@ -1,7 +1,7 @@
 """Test files whose asserts pytest has rewritten: each is made by one of xdist's workers, and read by the others.
 
-Without this each worker of a new checkout rewrites every file, which takes ten seconds of a processor. The workers begin
-at the same time and with the same file, so none finds what another has made.
+Without this each worker of a new checkout rewrites every file, which takes ten seconds of a processor. The workers
+begin at the same time and with the same file, so none finds what another has made.
 """
 
 from __future__ import annotations
