@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from support import paths, processor_time, tiers
+from support import paths, processor_time, rewritten, tiers
 from support.processes import left_behind
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
@@ -78,6 +78,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "fixed", derandomize=not tiers.is_long(), database=None, deadline=None, suppress_health_check=slow
     )
     hypothesis.settings.load_profile("fixed")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Has each of the workers prepare a part of the test files for all of them."""
+    rewritten.make_part(session)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

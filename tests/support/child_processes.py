@@ -18,16 +18,16 @@ def environment(**changes: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def start_python(code: str, **options: Any) -> subprocess.Popen[str]:
+def start_python(code: str, python: str = sys.executable, **options: Any) -> subprocess.Popen[str]:
     """Starts another Python with `code`. The code is its whole command line: pass paths in the environment."""
     env = environment(**options.pop("env", {}))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", code], env=env, **{**pipes, **options})
+    return subprocess.Popen([python, "-c", code], env=env, **{**pipes, **options})
 
 
-def run_python(code: str, timeout: float = 120, **options: Any) -> str:
+def run_python(code: str, python: str = sys.executable, timeout: float = 120, **options: Any) -> str:
     """Runs `code` in another Python and returns what it printed; its stderr explains a failure."""
-    process = start_python(code, **options)
+    process = start_python(code, python, **options)
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:

@@ -218,9 +218,9 @@ def unlocked(op):
     ],
 )
 def test_a_wrong_result_fails_the_check_of_its_op(name, function, wrong, text):
+    """Of the ops as they are tests/contract/test_ops.py says that they pass."""
     op = opforge.get_accelerator().create_op_builder(name).load()
     cases = load_cases(CASES[name])
-    OpContract.of(cases, op, "cpu").check()
     with pytest.raises(AssertionError, match=text):
         OpContract.of(cases, Altered(op, **{function: wrong(op)}), "cpu").check()
 

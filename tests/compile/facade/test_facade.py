@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,16 +21,16 @@ TORCHS_OWN_ERRORS = ("complex(tensor([1., 1.]))", "complex({1})")
 """torch's conversion of complex numbers leaves its Python error set, and the message then lacks the arguments."""
 
 
-def _refusal(tmp_path: Path, text: str) -> str:
-    """Returns the compiler's errors for a source."""
-    (tmp_path / "op.cpp").write_text(f"#include <torch/extension.h>\n{text}\n")
-    parts = command("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so")
+def _errors(folder: Path, text: str) -> list[str]:
+    """Returns the lines of the compiler's errors for a source."""
+    (folder / "op.cpp").write_text(f"#include <torch/extension.h>\n{text}\n")
+    parts = command("facade", "op", [folder / "op.cpp"], folder / "op.so")
     parts = [part for part in parts if part not in ("-shared", "-ltorch_cpu")]
     ended = subprocess.run(
         [*parts, "-fsyntax-only"], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
     )
     assert ended.returncode != 0
-    return "\n".join(line for line in ended.stderr.splitlines() if "error: " in line)
+    return [line.replace('\\"', '"') for line in ended.stderr.splitlines() if "error: " in line]
 
 
 def _plain(outcome: object) -> str:
@@ -70,41 +71,13 @@ def test_libraries_compute_with_autograd_threads_and_ops_and_share_nothing(tmp_p
     assert not [name for name in names if "opforge_facade::" in name or name.startswith(("at::", "c10::", "torch::"))]
 
 
-def test_a_library_needs_no_symbol_that_is_newer_than_the_oldest_torch(tmp_path: Path) -> None:
-    library = tmp_path / "op.so"
-    (tmp_path / "op.cpp").write_text(
-        "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) { return x.sum() + 1; }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
-    )
-    compile_library("facade", "op", [tmp_path / "op.cpp"], library, ["-O0"])
-    listed = subprocess.run(["nm", "-D", "--undefined-only", str(library)], capture_output=True, text=True).stdout
-    needed = {line.split()[-1] for line in listed.splitlines() if line.split()[0] == "U"}
-    assert {name for name in needed if name.startswith(("Py", "torch_exception"))} == set()
-    assert not [name for name in needed if name.startswith(("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at"))]
-    needs = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True).stdout
-    assert "libtorch_cpu.so" in needs and "libtorch_python" not in needs and "libpython" not in needs
-
-
-def test_torch_compile_breaks_the_graph_at_a_function(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text(
-        "#include <torch/extension.h>\n"
-        "torch::Tensor f(torch::Tensor x) { auto r = x.clone(); r.data_ptr<float>()[0] = 7; return r; }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
-    )
-    compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
-    code = """
-import importlib.util, os, warnings, torch
-spec = importlib.util.spec_from_file_location("op", os.environ["LIBRARY"])
-op = importlib.util.module_from_spec(spec); spec.loader.exec_module(op)
-warnings.simplefilter("ignore")
-print(torch.compile(lambda x: op.f(x + 1) * 2, backend="eager")(torch.zeros(2)).tolist())
-"""
-    env = child_processes.environment(LIBRARY=str(tmp_path / "op.so"))
-    assert child_processes.run_with_torch(code, env=env) == "[14.0, 2.0]\n"
-
-
-def test_an_op_without_a_schema_is_to_torch_what_its_own_headers_make_it(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text("""#include <torch/extension.h>
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a library that several tests look at or use."""
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "op.cpp").write_text("""#include <torch/extension.h>
+at::Tensor f(at::Tensor x) { auto r = x.sum() + 1; return r; }
+at::Tensor seven(at::Tensor x) { auto r = x.clone(); r.data_ptr<float>()[0] = 7; return r; }
 at::Tensor put(const at::Tensor& x, std::optional<at::Tensor> out, std::vector<at::Tensor> more) {
     more[0].copy_(x);
     return out.value().copy_(x * 3);
@@ -112,10 +85,28 @@ at::Tensor put(const at::Tensor& x, std::optional<at::Tensor> out, std::vector<a
 at::Tensor calls(const at::Tensor& x, const at::Tensor& y) { return x.mul(y).add(y); }
 static auto registry = torch::RegisterOperators("facade_put::put", &put);
 TORCH_LIBRARY_FRAGMENT(facade_put, m) { m.def("calls", &calls); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); m.def("seven", &seven); }
 """)
-    compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
-    (tmp_path / "use.py").write_text("""import sys, torch
-torch.ops.load_library(sys.argv[1])
+    compile_library("facade", "op", [folder / "op.cpp"], folder / "op.so", ["-O0"])
+    return folder / "op.so"
+
+
+def test_a_library_needs_no_symbol_that_is_newer_than_the_oldest_torch(plain: Path) -> None:
+    listed = subprocess.run(["nm", "-D", "--undefined-only", str(plain)], capture_output=True, text=True).stdout
+    needed = {line.split()[-1] for line in listed.splitlines() if line.split()[0] == "U"}
+    assert {name for name in needed if name.startswith(("Py", "torch_exception"))} == set()
+    assert not [name for name in needed if name.startswith(("_ZN2at", "_ZN3c10", "_ZN5torch", "_ZNK2at"))]
+    needs = subprocess.run(["readelf", "-d", str(plain)], capture_output=True, text=True).stdout
+    assert "libtorch_cpu.so" in needs and "libtorch_python" not in needs and "libpython" not in needs
+
+
+def test_what_torch_compile_makes_of_functions_and_of_an_op_without_a_schema(plain: Path) -> None:
+    """A function breaks the graph; an op is to torch what torch's own headers make it."""
+    code = """import importlib.util, os, warnings, torch
+warnings.simplefilter("ignore")
+spec = importlib.util.spec_from_file_location("op", os.environ["LIBRARY"])
+op = importlib.util.module_from_spec(spec); spec.loader.exec_module(op)
+print(torch.compile(lambda x: op.seven(x + 1) * 2, backend="eager")(torch.zeros(2)).tolist())
 calls = torch.ops.facade_put.calls
 @torch.jit.script
 def use(x: torch.Tensor):
@@ -136,9 +127,12 @@ print(set(torch.library.opcheck(calls.default, (x.clone().requires_grad_(), x)).
 module = torch.nn.Module()
 module.forward = lambda a: calls(a, a)
 print([str(n.target) for n in torch.export.export(module, (x,)).graph.nodes if n.op == "call_function"])
-""")
-    command_line = [sys.executable, "-W", "ignore", str(tmp_path / "use.py"), str(tmp_path / "op.so")]
-    assert subprocess.run(command_line, capture_output=True, text=True).stdout.splitlines() == [
+"""
+    file = plain.with_name("use.py")  # what is scripted is read from a file
+    file.write_text(code)
+    env = child_processes.environment(LIBRARY=str(plain))
+    assert child_processes.run_with_torch(code, env=env, path=str(file)).splitlines() == [
+        "[14.0, 2.0]",
         "[[3.0, 3.0], [1.0, 1.0]] [4.0, 4.0]",
         "facade_put::calls(Tensor _0, Tensor _1) -> Tensor _0",
         "True",
@@ -148,104 +142,90 @@ print([str(n.target) for n in torch.export.export(module, (x,)).graph.nodes if n
     ]
 
 
-def test_a_branch_by_torchs_version_and_a_guard_of_dispatch_keys_are_errors(tmp_path: Path) -> None:
-    text = """#if TORCH_VERSION_MAJOR >= 2
+REFUSED = {
+    "auto f(at::Tensor x) { return x.index_add_(0, x, x); }": (
+        "index_add_ is not on torch's stable ABI: it passes no const Scalar&"
+    ),
+    "auto g(at::Tensor x) { return torch::linspace(0, 1, 5); }": (
+        "linspace is not on torch's stable ABI: it passes no const Scalar&"
+    ),
+    "void h(at::Tensor x) { std::cout << x; }": "printing a tensor is not on torch's stable ABI",
+    'struct A {}; struct B {}; struct C : A, B {}; PYBIND11_MODULE(one, m) { py::class_<C, A, B>(m, "C"); }': (
+        "a class of several bases is not in the facade yet"
+    ),
+    'struct PyA : A {}; PYBIND11_MODULE(two, m) { py::class_<A, PyA>(m, "A"); }': (
+        "and no class of Python that overrides"
+    ),
+    'PYBIND11_MODULE(three, m) { m.def("f", [](std::function<int()>) {}); }': (
+        "no conversion from and to Python in the facade"
+    ),
+    'TORCH_LIBRARY(ns, m) { m.def("f", [](std::map<int, int>) {}); }': "cannot be an op's on torch's stable ABI",
+}
+UNKNOWN = """#if TORCH_VERSION_MAJOR >= 2
 int x;
 #endif
 #ifdef TORCH_VERSION
 int y;
 #endif
-void f() { at::AutoDispatchBelowADInplaceOrView guard; }"""
-    errors = _refusal(tmp_path, text)
-    assert 'attempt to use poisoned "TORCH_VERSION_MAJOR"' in errors
-    assert 'attempt to use poisoned "TORCH_VERSION"' in errors
-    assert "'AutoDispatchBelowADInplaceOrView' is not a member of 'at'" in errors
+void k() { at::AutoDispatchBelowADInplaceOrView guard; }"""
+
+
+def test_what_is_not_supported_is_an_error_that_says_why(tmp_path: Path) -> None:
+    errors = _errors(tmp_path, "\n".join([*REFUSED, UNKNOWN]))
+    for text, expected in REFUSED.items():
+        said = [line for line in errors if expected in line]
+        assert said and all('with torch\'s own headers (opforge: abi="torch")' in line for line in said), (text, errors)
+    for expected in (
+        'attempt to use poisoned "TORCH_VERSION_MAJOR"',
+        'attempt to use poisoned "TORCH_VERSION"',
+        "'AutoDispatchBelowADInplaceOrView' is not a member of 'at'",
+    ):
+        assert any(expected in line for line in errors), errors
 
 
 def test_a_header_that_is_not_covered_is_one_clear_error(tmp_path: Path) -> None:
-    errors = _refusal(tmp_path, "#include <ATen/native/TensorIterator.h>")
-    assert errors.count("error: ") == 1
-    assert "ATen/native/TensorIterator.h: No such file or directory" in errors
+    (error,) = _errors(tmp_path, "#include <ATen/native/TensorIterator.h>")
+    assert "ATen/native/TensorIterator.h: No such file or directory" in error
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "auto f(at::Tensor x) { return x.index_add_(0, x, x); }",
-            "index_add_ is not on torch's stable ABI: it passes no const Scalar&",
-        ),
-        (
-            "auto f(at::Tensor x) { return torch::linspace(0, 1, 5); }",
-            "linspace is not on torch's stable ABI: it passes no const Scalar&",
-        ),
-        ("void f(at::Tensor x) { std::cout << x; }", "printing a tensor is not on torch's stable ABI"),
-        (
-            "struct A {}; struct B {}; struct C : A, B {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"
-            ' py::class_<C, A, B>(m, "C"); }',
-            "a class of several bases is not in the facade yet",
-        ),
-        (
-            'struct A {}; struct PyA : A {}; PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { py::class_<A, PyA>(m, "A"); }',
-            "and no class of Python that overrides",
-        ),
-        (
-            'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", [](std::function<int()>) {}); }',
-            "no conversion from and to Python in the facade",
-        ),
-        ('TORCH_LIBRARY(ns, m) { m.def("f", [](std::map<int, int>) {}); }', "cannot be an op's on torch's stable ABI"),
-    ],
-)
-def test_what_is_not_supported_is_an_error_that_says_why(tmp_path: Path, text: str, expected: str) -> None:
-    errors = _refusal(tmp_path, text)
-    assert expected in errors
-    assert 'with torch\'s own headers (opforge: abi="torch")' in errors.replace('\\"', '"')
-
-
-def test_a_schema_that_is_not_the_functions_is_an_error_at_load(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text(
-        '#include <torch/extension.h>\nTORCH_LIBRARY(facade_wrong, m) { m.def("f(Tensor x, int n) -> Tensor"); }\n'
-        'TORCH_LIBRARY_IMPL(facade_wrong, CPU, m) { m.impl("f", [](at::Tensor x, double n) { return x * n; }); }\n'
-    )
-    compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
-    code = """
-import os, torch
-try:
-    torch.ops.load_library(os.environ["LIBRARY"])
-except Exception as error:
-    while error.__cause__:
-        error = error.__cause__
-    print(type(error).__name__, error)
+EARLY = """#include <torch/extension.h>
+#include <cstring>
+static bool is(const char* name) { return !std::strcmp(std::getenv("FACADE_EARLY"), name); }
+using Registered = torch::RegisterOperators;
+at::Tensor f(at::Tensor x, double n) { return x * n; }
+static auto* one = is("RegisterOperators") ? new Registered("facade_early::f(Tensor x, int n) -> Tensor", &f) : nullptr;
+static auto* other = is("no namespace") ? new Registered("f", &f) : nullptr;
+TORCH_LIBRARY(facade_early, m) {
+    if (is("a number")) throw 3;
+    if (is("the first of two blocks")) m.def("f(Tensor x, int n) -> Tensor", &f);
+    if (is("an implementation")) m.def("f(Tensor x, int n) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(facade_early, CPU, m) { if (is("an implementation")) m.impl("f", &f); }
+TORCH_LIBRARY(facade_later, m) { m.def("f", &f); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }
 """
-    env = child_processes.environment(LIBRARY=str(tmp_path / "op.so"))
-    assert (
-        "the schema of facade_wrong::f has the arguments (Tensor, int), and the C++ function has (Tensor, float)"
-        in (child_processes.run_with_torch(code, env=env))
-    )
-
-
-WRONG = 'm.def("f(Tensor x, int n) -> Tensor", &f);'
+"""A library of which a registration fails: which one, a variable says."""
 OF_F = "the schema of facade_early::f has the arguments (Tensor, int), and the C++ function has (Tensor, float)"
+FAILING = {
+    "RegisterOperators": OF_F,
+    "no namespace": "the op 'f' has no namespace",
+    "the first of two blocks": OF_F,
+    "a number": "an exception that is not a std::exception",
+    "an implementation": OF_F,
+}
 
 
-@pytest.mark.parametrize(
-    ("registrations", "expected"),
-    [
-        ('static auto r = torch::RegisterOperators("facade_early::f(Tensor x, int n) -> Tensor", &f);', OF_F),
-        ('static auto r = torch::RegisterOperators("f", &f);', "the op 'f' has no namespace"),
-        (f'TORCH_LIBRARY(facade_early, m) {{ {WRONG} }} TORCH_LIBRARY(facade_later, m) {{ m.def("f", &f); }}', OF_F),
-        ("TORCH_LIBRARY(facade_early, m) { throw 3; }", "an exception that is not a std::exception"),
-    ],
-    ids=["RegisterOperators", "no namespace", "the first of two blocks", "a number"],
-)
-def test_a_registration_that_fails_is_an_import_error_at_each_import(
-    tmp_path: Path, registrations: str, expected: str
-) -> None:
-    (tmp_path / "early.cpp").write_text(
-        "#include <torch/extension.h>\nat::Tensor f(at::Tensor x, double n) { return x * n; }\n"
-        f'{registrations}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f); }}\n'
-    )
-    compile_library("facade", "early", [tmp_path / "early.cpp"], tmp_path / "early.so", ["-O0"])
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with the library `early`, of which a registration fails."""
+    folder = tmp_path_factory.mktemp("early")
+    (folder / "early.cpp").write_text(EARLY)
+    compile_library("facade", "early", [folder / "early.cpp"], folder / "early.so", ["-O0"])
+    return folder
+
+
+@pytest.mark.parametrize("which", FAILING)
+def test_a_registration_that_fails_is_an_import_error_at_each_import(early: Path, which: str) -> None:
     code = """
 import os, sys, torch
 sys.path.insert(0, os.environ["FOLDER"])
@@ -255,53 +235,77 @@ for _ in range(2):
     except Exception as error:
         print(type(error).__name__, error)
 """
-    said = child_processes.run_with_torch(code, env=child_processes.environment(FOLDER=str(tmp_path))).splitlines()
-    assert len(said) == 2 and all(line.startswith("ImportError ") and expected in line for line in said), said
+    env = child_processes.environment(FOLDER=str(early), FACADE_EARLY=which)
+    said = child_processes.run_with_torch(code, env=env).splitlines()
+    assert len(said) == 2, said
+    assert all(line.startswith("ImportError ") and FAILING[which] in line for line in said), said
 
 
-OTHER_TORCH = {
-    "number": (
-        "int32_t aoti_torch_dtype_uint8() { return 77; }",
-        "this torch numbers the dtype Byte 77, and this library was built for 0: build it again with this torch",
-    ),
-    "size": (
-        "size_t aoti_torch_dtype_element_size(int32_t dtype) { return 3; }",
-        "an element of the dtype Byte has 3 bytes in this torch, and this library was built for 1",
-    ),
-    "device": (
-        "int32_t aoti_torch_device_type_meta() { return 5; }",
-        "this torch numbers devices, layouts or memory formats otherwise (5 for 14)",
-    ),
+def test_a_schema_that_is_not_the_functions_is_an_error_where_a_library_is_loaded_without_its_module(
+    early: Path,
+) -> None:
+    code = """
+import os, torch
+try:
+    torch.ops.load_library(os.environ["LIBRARY"])
+except Exception as error:
+    while error.__cause__:
+        error = error.__cause__
+    print(type(error).__name__, error)
+"""
+    env = child_processes.environment(LIBRARY=str(early / "early.so"), FACADE_EARLY="an implementation")
+    assert OF_F in child_processes.run_with_torch(code, env=env)
+
+
+OTHER_TORCH = """#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stddef.h>
+#include <stdint.h>
+#define ANSWERS(kind, name, type, parameters, arguments, value) \\
+    type name parameters { \\
+        const char* other = getenv("OTHER_TORCH"); \\
+        if (other && !strcmp(other, kind)) return value; \\
+        return ((type (*) parameters)dlsym(dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD), #name)) arguments; \\
+    }
+ANSWERS("number", aoti_torch_dtype_uint8, int32_t, (void), (), 77)
+ANSWERS("size", aoti_torch_dtype_element_size, size_t, (int32_t dtype), (dtype), 3)
+ANSWERS("device", aoti_torch_device_type_meta, int32_t, (void), (), 5)
+"""
+"""It answers in the place of torch's functions, where a variable says so."""
+OTHERS = {
+    "number": "this torch numbers the dtype Byte 77, and this library was built for 0: build it again with this torch",
+    "size": "an element of the dtype Byte has 3 bytes in this torch, and this library was built for 1",
+    "device": "this torch numbers devices, layouts or memory formats otherwise (5 for 14)",
 }
 
 
-def test_a_torch_with_other_numbers_or_sizes_is_an_error_at_load(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text(
-        "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) { return x; }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
-        'TORCH_LIBRARY(facade_numbers, m) { m.def("f", &f); }\n'
-    )
-    compile_library("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
+def test_a_torch_with_other_numbers_or_sizes_is_an_error_at_load(plain: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.c").write_text(OTHER_TORCH)
+    other = str(tmp_path / "other.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", other, str(tmp_path / "other.c"), "-ldl"], check=True)
     code = """
-import sys, torch
-sys.path.insert(0, sys.argv[1])
-try:
-    import op
-except Exception as error:
-    print(type(error).__name__, error)
+import os, sys, torch
+for other in sys.argv[1:]:
+    os.environ["OTHER_TORCH"] = sys.path[0] = other
+    try:
+        import op
+    except Exception as error:
+        print(type(error).__name__, error)
 """
-    for name, (function, expected) in OTHER_TORCH.items():
-        (tmp_path / "other.c").write_text(f"#include <stddef.h>\n#include <stdint.h>\n{function}\n")
-        other = tmp_path / f"{name}.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(other), str(tmp_path / "other.c")], check=True)
-        # It answers in the place of torch's function of that name.
-        ended = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path)],
-            env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": str(other)},
-            capture_output=True,
-            text=True,
-        )
-        assert expected in ended.stdout and ended.returncode == 0, (name, ended.stdout, ended.stderr[-500:])
+    for name in OTHERS:  # a process loads the library of one path once
+        (tmp_path / name).mkdir()
+        shutil.copy(plain, tmp_path / name)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *OTHERS],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "LD_PRELOAD": other},
+        capture_output=True,
+        text=True,
+    )
+    said = ended.stdout.splitlines()
+    assert len(said) == len(OTHERS), (said, ended.stderr[-500:])
+    assert all(expected in line for line, expected in zip(said, OTHERS.values(), strict=True)), said
 
 
 def test_headers_of_torch_are_found_in_a_folder_of_links(tmp_path: Path) -> None:

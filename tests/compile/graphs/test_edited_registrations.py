@@ -7,9 +7,11 @@ function with each op, the second one finds them all, and the third one runs aft
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from support import child_processes, text_files
+from support.processes import forked_python
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -131,7 +133,8 @@ class Processes:
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        outcome, found = json.loads(child_processes.run_python(RUN, timeout=280, env=env))
+        python = os.path.join(forked_python.commands(compiling=True), "python")
+        outcome, found = json.loads(child_processes.run_python(RUN, python, timeout=280, env=env))
         assert all(is_right for _is_compiled, is_right in outcome.values()), outcome
         return {name: is_compiled for name, (is_compiled, _is_right) in outcome.items()}, found
 

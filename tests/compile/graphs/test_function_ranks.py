@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 from support import child_processes, text_files
+from support.processes import forked_python
 from support.remote.servers import free_port
 
 torch = pytest.importorskip("torch")
@@ -50,7 +54,9 @@ def ranks(folder, count, port, model=MODEL, **variables):
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(count),
     }
-    processes = [child_processes.start_python(RANK, env={**env, "RANK": str(rank)}) for rank in range(count)]
+    # A variable of torch's is read where its compiler is imported.
+    python = sys.executable if variables else os.path.join(forked_python.commands(compiling=True), "python")
+    processes = [child_processes.start_python(RANK, python, env={**env, "RANK": str(rank)}) for rank in range(count)]
     printed = []
     for process in processes:
         out, err = process.communicate(timeout=1000)

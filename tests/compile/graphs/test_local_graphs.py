@@ -23,7 +23,8 @@ from opforge.torch_internals import inductor
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
 SECOND = """
-import sys, torch, opforge
+import sys, torch, opforge, torch._inductor.config
+torch._inductor.config.cpp.simdlen = 1  # as the fixture `machines` has it
 def double(x):
     return (x * 2).sin()
 with opforge.compiled("pair") as graphs:

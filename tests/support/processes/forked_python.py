@@ -15,24 +15,32 @@ import stat
 import subprocess
 import sys
 import tempfile
+import warnings
 from typing import Any
 
 COMMANDS = {"opforge": "main", "build-ops": "build_ops"}
 """Command -> the function of opforge.cli that runs it."""
-START = "from support.processes import forked_python; exec(forked_python.next_program({}))"
+START = "from support.processes import forked_python; exec(forked_python.next_program({}, {}))"
 SCRIPT = "#!/bin/sh\nexec '{python}' -SE '{client}' '{address}' {name} \"$@\"\n"
-_server: dict[int, tuple[subprocess.Popen[bytes], str]] = {}
-"""This process's server and the folder with its commands, by the process's id."""
+_server: dict[tuple[int, bool], tuple[subprocess.Popen[bytes], str]] = {}
+"""This process's servers and the folders with their commands, by the process's id and by whether they have imported
+torch's compiler."""
 
 
 # -- in the process of the tests ---------------------------------------------------------------------------------------
 
 
-def commands() -> str:
-    """Returns a folder with the commands, to be put before the others of PATH. Their server ends by `end`."""
+def commands(compiling: bool = False) -> str:
+    """Returns a folder with the commands, to be put before the others of PATH. Their server ends by `end`.
+
+    Args:
+        compiling: Whether they have imported torch's compiler too, which takes three seconds of a processor. Variables
+            that its import reads have the values of this process.
+    """
     from support.paths import TESTS
 
-    if os.getpid() not in _server:
+    key = os.getpid(), compiling
+    if key not in _server:
         folder = tempfile.mkdtemp(prefix="torch-")
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(address := os.path.join(folder, "socket"))
@@ -40,21 +48,21 @@ def commands() -> str:
             number = listening.fileno()
             # Without the source tree: whether opforge is found is the commands' own.
             env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": TESTS}
-            argv = [sys.executable, "-c", START.format(number)]
+            argv = [sys.executable, "-c", START.format(number, compiling)]
             server = subprocess.Popen(argv, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
         for name in ("python", *COMMANDS):
             path = os.path.join(folder, name)
             with open(path, "w") as file:
                 file.write(SCRIPT.format(python=sys.executable, client=__file__, address=address, name=name))
             os.chmod(path, stat.S_IRWXU)
-        _server[os.getpid()] = server, folder
-    return _server[os.getpid()][1]
+        _server[key] = server, folder
+    return _server[key][1]
 
 
 def end() -> None:
-    """Ends this process's server, and removes its commands."""
-    if os.getpid() in _server:
-        server, folder = _server.pop(os.getpid())
+    """Ends this process's servers, and removes their commands."""
+    for key in [key for key in _server if key[0] == os.getpid()]:
+        server, folder = _server.pop(key)
         server.terminate()
         server.wait()
         for name in os.listdir(folder):
@@ -65,10 +73,14 @@ def end() -> None:
 # -- in the server -----------------------------------------------------------------------------------------------------
 
 
-def next_program(number: int) -> Any:
+def next_program(number: int, compiling: bool) -> Any:
     """Serves commands. Returns, in the process of each one, its code."""
     import torch
 
+    if compiling:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own imports
+            import torch._inductor.compile_fx
     assert torch and len(os.listdir("/proc/self/task")) == 1, "a process with threads should not be forked"
     with socket.socket(fileno=number) as listening:
         while True:

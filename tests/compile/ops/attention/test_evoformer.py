@@ -25,9 +25,10 @@ SHAPES = (
 
 
 ANOTHER_LEVEL = pytest.mark.long("builds the op for one level of the CPU more")
+LEVELS = ("x86-64", "x86-64-v3")
 
 
-@pytest.fixture(scope="module", params=["", pytest.param("x86-64", marks=ANOTHER_LEVEL), "x86-64-v3"])
+@pytest.fixture(scope="module", params=["", *(pytest.param(level, marks=ANOTHER_LEVEL) for level in LEVELS)])
 def op(request):
     """The op for each level of the CPU."""
     if request.param and platform.machine() != "x86_64":
