@@ -1,7 +1,7 @@
 """Further public projects, which nothing of the facade was written for: `python tests/facade further`.
 
 They were named, with the digests of their source distributions, before the first of their files was compiled: ten of
-them, then eleven more, then six. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as
+them, then eleven more, then six, then five. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as
 it is, and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution runs some,
 so put the archives into the folder if that fails.
 """
@@ -46,7 +46,14 @@ THIRD = {
     "torchph-0.1.1": "cae6617699af3fda333603973c3df536451d482541fd13843e6e7a3b47b76493",
     "torchtt-0.5.0": "9794b1dfac2274e402f10cacd8c57c9b14ea806052c9e9390c54755e65fbeb27",
 }
-DIGESTS = FIRST | SECOND | THIRD
+FOURTH = {
+    "beamgrad-2.3.0": "557ceba74e5dc6f056e658602d7dd0a583ea7c25a6ee50bd83488baae80fb556",
+    "foldedtensor-0.4.0": "0e345887582bd86cf99fd77c2ca29c9efdc1e8d97ddc8240ff72b4192270c404",
+    "hamming_sim_pytorch-0.1.2.2": "c0b79445c718dffb74a6d9457b56381bbc235818bd7e42e201977f022cfe0201",
+    "sru-2.6.0": "e472e32bb3492d10faa121a29f985660c81fb649989924da90c8d1fcafd1152c",
+    "torch_edit_distance-0.4.0": "ce402efa87680f9215858d5d36e70115b2212cc09feb248a8d6e29508b98fe9c",
+}
+DIGESTS = FIRST | SECOND | THIRD | FOURTH
 
 
 def archive(name: str, folder: Path) -> Path:
