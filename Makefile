@@ -96,7 +96,7 @@ observe: $(call EXTRA,test-all)
 	$(BIN)/python -m pytest --tier long tests/compile/observer -n 2
 
 # Public projects, and each of the facade's operators, on the facade and on torch's own headers: all must compute the same.
-projects: $(call EXTRA,test)
+projects: $(call EXTRA,projects)
 	$(BIN)/python tests/facade projects
 	$(BIN)/python tests/facade rows
 

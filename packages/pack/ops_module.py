@@ -98,7 +98,7 @@ def _imported(path):
 
 _PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), _FILE)
 _LIBRARY = ctypes.CDLL(_PATH)
-_NAMESPACE = _registered(_LIBRARY) or __name__
+_NAMESPACE = _registered(_LIBRARY) or _MODULE + _SUFFIX
 ops = _imported(_PATH) if hasattr(_LIBRARY, "opforge_facade_module") else getattr(torch.ops, _NAMESPACE)
 
 

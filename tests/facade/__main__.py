@@ -40,6 +40,11 @@ def main() -> int:
     )
     operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
     operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
+    operators.add_argument(
+        "--made",
+        type=Path,
+        help="the folder of another torch's run: its libraries on the facade run with this one",
+    )
     module = commands.add_parser("record", help="record what functions of a pybind11 module give on torch's headers")
     module.add_argument("--folder", type=Path, default=Path(".cache/facade"), help="where the build is kept")
     recorded = commands.add_parser("record-child")
@@ -79,8 +84,9 @@ def main() -> int:
         return 0
     if options.command == "differential":
         folder = options.folder.absolute() / "differential"
-        by_hand = 0 if options.part else differential.run_expressions(folder)
-        return min(by_hand + differential.run(folder, options.count, options.part), 1)
+        made = options.made and options.made.absolute() / "differential"
+        by_hand = 0 if options.part else differential.run_expressions(folder, made)
+        return min(by_hand + differential.run(folder, options.count, options.part, made), 1)
     return min(projects.run(options.names, options.folder.absolute(), options.other, options.only_facade), 1)
 
 

@@ -14,6 +14,8 @@ import torch
 from opforge.builders.facade import flags
 
 TORCH = Path(torch.__file__).parent / "include"
+# torch's headers refuse an older standard.
+STANDARD = "c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15) else "c++17"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ def command(
     else:
         library = include.parent / "lib"
         includes = [include, include / "torch" / "csrc" / "api" / "include", python]
-        given = ["-std=c++17", "-fPIC", f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+        given = [f"-std={STANDARD}", "-fPIC", f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         given += [part for folder in includes for part in ("-isystem", str(folder))] + [f"-L{library}"]
         libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     return ["g++", "-w", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -149,6 +150,7 @@ struct Result {
 };
 using Case = void (*)(Args&, Result&);
 """
+CASES = "static const Case cases[] = {"
 EPILOGUE = """
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("call", [](int64_t i, %s) {
@@ -225,13 +227,7 @@ def source(chosen: Sequence[Call]) -> str:
     members = "\n".join(f"  {TYPES[name]} {name};" for name in NAMES)
     parameters = ", ".join(f"{TYPES[name]} {name}" for name in NAMES)
     moved = ", ".join(f"std::move({name})" for name in NAMES)
-    return (
-        PROLOGUE % members
-        + "static const Case cases[] = {\n"
-        + "\n".join(lines)
-        + "\n};\n"
-        + EPILOGUE % (parameters, moved)
-    )
+    return PROLOGUE % members + f"{CASES}\n" + "\n".join(lines) + "\n};\n" + EPILOGUE % (parameters, moved)
 
 
 # Not called: what ends the process, never returns, or reads or makes files.
@@ -560,20 +556,60 @@ def difference(call: Call, setting: str, mine: Any, expected: Any) -> Difference
     return Difference.NONE
 
 
-def build_part(kind: str, folder: Path, part: int, chosen: Sequence[Call]) -> None:
-    """Compiles one part, unless the same source was compiled before."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text, path, library = source(chosen), folder / f"part{part}.cpp", folder / kind / f"part{part}.so"
+def built(kind: str, folder: Path, name: str, text: str, made: Path | None = None) -> Path:
+    """Returns the library of a source: compiled, or from before if its text and the facade's headers are the same.
+
+    Args:
+        kind: `facade`, or `torch` for torch's own headers.
+        folder: Where libraries are kept.
+        name: The library's name.
+        text: The source.
+        made: The folder of a run with another torch. Its libraries on the facade are taken as they are.
+
+    Raises:
+        RuntimeError: The library that is to be taken was made from another text or other headers.
+    """
+    source_path, library = folder / f"{name}.cpp", folder / kind / f"{name}.so"
     stamp = library.with_suffix(".source")
-    headers = "" if kind == "torch" else "".join(p.read_text() for p in sorted(flags.INCLUDE.rglob("*.*")))
-    if not (library.exists() and stamp.exists() and stamp.read_text() == text + headers):
-        path.write_text(text)
-        cost = compile_library(kind, f"part{part}", [path], library, ["-O0"])
-        print(f"part {part} on {kind}: {cost.processor_seconds:.0f} s of processor time, {cost.megabytes:.0f} MB")
-        stamp.write_text(text + headers)
+    expected = text if kind == "torch" else text + "".join(p.read_text() for p in sorted(flags.INCLUDE.rglob("*.*")))
+    library.parent.mkdir(parents=True, exist_ok=True)
+    if made and kind == "facade":
+        for path in (library, stamp):
+            shutil.copy(made / kind / path.name, path)
+        if stamp.read_text() != expected:
+            raise RuntimeError(f"{made / kind / library.name} was made from other headers: run it there once more")
+    elif not (library.exists() and stamp.exists() and stamp.read_text() == expected):
+        source_path.write_text(text)
+        cost = compile_library(kind, name, [source_path], library, ["-O0"])
+        print(
+            f"{name} on {kind}: {cost.processor_seconds:.0f} s of processor time, {cost.megabytes:.0f} MB", flush=True
+        )
+        stamp.write_text(expected)
+    return library
 
 
-def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
+def built_on_torch(folder: Path, name: str, text: str) -> set[int]:
+    """Compiles a part on torch's own headers, without the calls that they do not have.
+
+    Returns:
+        The positions of these calls: another torch than the one whose operators are generated may have removed some.
+    """
+    lines = text.splitlines()
+    first, absent = lines.index(CASES) + 1, set[int]()
+    while True:
+        try:
+            built("torch", folder, name, "\n".join(lines) + "\n")
+            return absent
+        except RuntimeError as error:
+            found = re.findall(rf"{name}\.cpp:(\d+):\d+: error: .*(?:no member named|is not a member of)", str(error))
+            if not found:
+                raise
+            for line in {int(number) - 1 for number in found}:
+                lines[line] = "  [](Args&, Result&) {},"
+                absent.add(line - first)
+
+
+def run(folder: Path, count: int, only: Sequence[int] = (), made: Path | None = None) -> int:
     """Compiles, runs and compares all calls. Returns how many outcomes differ by more than an error's text or type."""
     counts: Counter[tuple[str, Difference]] = Counter()
     reached = total = 0
@@ -581,11 +617,13 @@ def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
     for part, chosen in enumerate(parts()):
         if only and part not in only:
             continue
-        for kind in ("facade", "torch"):
-            build_part(kind, folder, part, chosen)
+        built("facade", folder, f"part{part}", source(chosen), made)
+        absent = built_on_torch(folder, f"part{part}", source(chosen))
+        for position in sorted(absent):
+            print(f"not in the headers of this torch: {chosen[position].label()}")
         ours, theirs = (recorded(kind, folder, part, chosen, count) for kind in ("facade", "torch"))
         for position, call in enumerate(chosen):
-            if position not in ours or position not in theirs:
+            if position in absent or position not in ours or position not in theirs:
                 continue
             total += 1
             worked = False
@@ -617,14 +655,12 @@ def run(folder: Path, count: int, only: Sequence[int] = ()) -> int:
     return sum(number for (_, kind), number in counts.items() if kind > Difference.TYPE)
 
 
-def run_expressions(folder: Path) -> int:
+def run_expressions(folder: Path, made: Path | None = None) -> int:
     """Compares the expressions of names that are written by hand. Returns how many outcomes differ."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "expressions.cpp").write_text(expressions.source([text for text, _ in expressions.EXPRESSIONS]))
+    text = expressions.source([text for text, _ in expressions.EXPRESSIONS])
     found = {}
     for kind in ("facade", "torch"):
-        library = folder / kind / "expressions.so"
-        compile_library(kind, "expressions", [folder / "expressions.cpp"], library, ["-O0"])
+        library = built(kind, folder, "expressions", text, made)
         command = [sys.executable, "-W", "ignore", str(Path(__file__).parent), "expressions-child", str(library)]
         ended = subprocess.run([*command, "--record"], check=True, capture_output=True, text=True)
         found[kind] = json.loads(ended.stdout.splitlines()[-1])

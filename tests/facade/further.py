@@ -1,9 +1,9 @@
 """Further public projects, which nothing of the facade was written for: `python tests/facade further`.
 
 They were named, with the digests of their source distributions, before the first of their files was compiled: ten of
-them, then eleven more, then six, then five. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the facade as
-it is, and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution runs some,
-so put the archives into the folder if that fails.
+them, then eleven more, then six, then five. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the
+facade as it is, and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution
+runs some, so put the archives into the folder if that fails.
 """
 
 import hashlib

@@ -50,7 +50,7 @@ class Row:
 ROWS = {
     "torch_scatter-2.1.2": Row(tests=("test",)),
     "torch_spline_conv-1.2.2": Row(),
-    "torchsort-0.1.10": Row(tests=("tests",)),
+    "torchsort-0.1.10": Row(needs=("fast_soft_sort",), tests=("tests",)),
     "torch_cluster-1.6.3": Row(needs=("scipy",), tests=("test",)),
     "chamferdist-1.0.3": Row(),
     "torch_discounted_cumsum-1.1.0": Row(),
@@ -62,7 +62,7 @@ ROWS = {
     "torch_sparse-0.6.18": Row(needs=("scipy",), rows=("torch_scatter-2.1.2",), tests=("test",)),
     "torch_ans-0.4.0": Row(),
     "torchcompactradius-0.5.5": Row(),
-    "torchtt-0.5.0": Row(),
+    "torchtt-0.5.0": Row(needs=("opt_einsum", "scipy"), tests=("tests",)),
 }
 
 

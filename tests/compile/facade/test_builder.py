@@ -220,8 +220,46 @@ def test_a_package_of_a_module_is_imported_without_opforge(tmp_path, monkeypatch
     pack(project, str(tmp_path / "out"), Options())
     (variant,) = (tmp_path / "out" / "build").glob("torch-stable-abi210-cpu-*")
     code = f"import sys; sys.modules['opforge'] = None; sys.path.insert(0, {str(variant.parent)!r})\n"
-    code += f"import importlib, torch; op = importlib.import_module({variant.name!r}); print(op.twice(torch.ones(1)))"
+    code += f"import importlib, torch; op = importlib.import_module({variant.name!r}); print(op.twice(torch.ones(1)))\n"
+    # An op that the package's Python defines itself gets a namespace that torch accepts.
+    code += "torch.library.define(op._ops.add_op_namespace_prefix('own'), '(Tensor x) -> Tensor')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "tensor([2.])\n", done.stderr
+    assert (done.stdout, done.returncode) == ("tensor([2.])\n", 0), done.stderr
     monkeypatch.setenv("OPFORGE_KERNELS", f"acme/facade-op={tmp_path / 'out'}")
     assert opforge.get_kernel("acme/facade-op").twice(torch.ones(1)).item() == 2
+
+
+OWN_FAKE = """
+import torch
+from ._ops import add_op_namespace_prefix, ops
+@torch.library.register_fake(add_op_namespace_prefix("times"))
+def _shape(x):
+    return torch.empty_like(x)
+def times(x):
+    return ops.times(x)
+"""
+IN_ANOTHER_PROCESS = """
+import importlib, sys, torch
+sys.modules["opforge"] = None
+sys.path.insert(0, sys.argv[1])
+op = importlib.import_module(sys.argv[2])
+compiled = torch.compile(op.times, backend="eager", fullgraph=True)
+namespace = op._ops.add_op_namespace_prefix("").removesuffix("::")
+also = getattr(torch.ops, namespace.replace("packed", "packed_also"))
+print(op.times(torch.ones(1)).item(), compiled(torch.ones(2)).tolist(), also.also(torch.ones(1)).item())
+print(hasattr(torch.ops.packed, "times"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")
+def test_a_package_of_ops_is_loaded_with_and_without_opforge(tmp_path, monkeypatch):
+    write(tmp_path, "kernel.toml", TOML.replace("[op]", 'python = "packed"\n[op]') + 'extra-compile-args = ["-O0"]\n')
+    write(tmp_path, "op.cpp", BLOCKS.replace("NAME", "packed").replace("FACTOR", "3"))
+    write(tmp_path, "packed/__init__.py", OWN_FAKE)
+    pack(reading.read(str(tmp_path)), str(tmp_path / "out"), Options(tried=False))
+    (variant,) = (tmp_path / "out" / "build").glob("torch-stable-abi210-cpu-*")
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(variant.parent), variant.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "3.0 [3.0, 3.0] 3.0\nFalse\n", done.stderr
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/facade-op={tmp_path / 'out'}")
+    assert opforge.get_kernel("acme/facade-op").times(torch.ones(1)).item() == 3

@@ -59,6 +59,7 @@ def installed_by(checkout: Path, *targets: str) -> list[str]:
         ("matrix", ["-e .", "-e .[test-all]"]),
         ("check", ["-e .", "-e .[check]", "-e .[test-all]", "-e .[bench]"]),
         ("bench", ["-e .", "-e .[bench]", "-e .[test-all]"]),
+        ("projects", ["-e .", "-e .[projects]"]),
         (
             "test-all",
             [
