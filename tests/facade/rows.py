@@ -224,7 +224,7 @@ def _compare(name: str, with_torch: bool, folder: Path, others: Sequence[str]) -
         for way, results in ended.items():
             counts = {result: list(results.values()).count(result) for result in sorted(set(results.values()))}
             print(f"  own tests on {way}: {results.get('pytest', counts)}")
-            different += "pytest" in results
+            different += "PASSED" not in results.values()  # tests that cannot be imported anywhere are no agreement
         lines = differences(dict(ended["facade"]), dict(ended.get("torch", ended["facade"])))
         different += len(lines)
         print(*(f"  {line}" for line in lines), sep="\n", flush=True)

@@ -169,6 +169,9 @@ OPFORGE_COLD inline bool is_value_error(const std::string& text, const std::stri
              " in inference mode or in a transform is not on torch's stable ABI: it passes its list of integers as one "
              "of another type. Call it outside, or under torch.no_grad()");
     }
+    if (begins(text, "Could not find schema for ")) {
+        fail(text + " It was in torch 2.10 and this torch has removed it: use another operator");
+    }
     if (is_index_error(text, what)) {
         fail<IndexError>(text);
     }
