@@ -101,8 +101,8 @@ OWN_TEXTS = {
     "isIntList() INTERNAL ASSERT FAILED at ivalue_inl.h": "aten::op in inference mode or in a transform is not on "
     "torch's stable ABI: it passes its list of integers as one of another type. Call it outside, or under "
     "torch.no_grad()",
-    "Could not find schema for aten::qr.": "Could not find schema for aten::qr. It was in torch 2.10 and this torch has "
-    "removed it: use another operator",
+    "Could not find schema for aten::qr.": "Could not find schema for aten::qr. It was in torch 2.10 and this torch "
+    "has removed it: use another operator",
 }
 """What the facade says in the place of a text that tells its callers nothing."""
 KNOWN = re.compile(r'(begins|has)\(text, "((?:[^"\\]|\\.)*)"\)')
