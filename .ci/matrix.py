@@ -3,6 +3,7 @@
     python .ci/matrix.py                                # make matrix
     python .ci/matrix.py --torch 2.12.1 --python 3.12   # these rows alone; the others stay as they are
     python .ci/matrix.py --page                         # writes the page from the file, and runs nothing
+    python .ci/matrix.py --stand-ins                    # without NVIDIA's libraries, which take 3 GB a row
 
 The rows are every release of torch from 2.10 on, each with this Python, which should be the oldest, with the newest
 that it can be installed for, and with the free-threaded one; and torch 2.13 with every Python. Each has an environment
@@ -35,6 +36,7 @@ from packaging.version import Version
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import chroot
+import stand_ins
 from chroot import Chroot, ChrootError
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -73,6 +75,9 @@ class Folders(NamedTuple):
     """The newest Debian; None if none can be made."""
     no_debian: str = ""
     """Why not."""
+    stand_ins: bool = False
+    """Whether libraries stand in for NVIDIA's."""
+    tests: Sequence[str] = TESTS
 
 
 def main() -> None:
@@ -82,12 +87,16 @@ def main() -> None:
     parser.add_argument("--python", nargs="*", default=[], help="such as 3.12; by default all")
     parser.add_argument("--ops", nargs="*", default=[], help="of the layer; by default all of the CPU")
     parser.add_argument("--chroot", help="a folder with Debian's testing release; by default one is made, and removed")
+    parser.add_argument("--layer", help="a layer of these ops; by default one is built, and removed")
+    parser.add_argument("--stand-ins", action="store_true", help="empty libraries in the place of NVIDIA's")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="of tests/unit; none without a name")
     parser.add_argument("--page", action="store_true", help="only write the page")
     options = parser.parse_args()
     rows = read_rows()
     if not options.page:
         with tempfile.TemporaryDirectory(prefix="opforge-matrix-") as folder:
-            folders = prepared(folder, options.ops, options.chroot)
+            folders = prepared(folder, options.ops, options.chroot, options.layer)
+            folders = folders._replace(stand_ins=options.stand_ins, tests=options.tests)
             for torch, python in selected(rows, options.torch, options.python):
                 rows[key(torch, python)] = row = run_row(torch, python, folders)
                 print(json.dumps(row), flush=True)
@@ -131,18 +140,22 @@ def listed_releases() -> list[str]:
     return sorted((release for release in releases if Version(release) >= Version(OLDEST_TORCH)), key=Version)
 
 
-def prepared(folder: str, ops: Sequence[str], root: str | None) -> Folders:
-    """Makes the wheel of opforge, the layer of these ops, with the torch and the Python that are here, and a chroot."""
+def prepared(folder: str, ops: Sequence[str], root: str | None, made: str | None) -> Folders:
+    """Makes the wheel of opforge, the layer of these ops, with the torch and the Python that are here, and a chroot.
+
+    Each of the two folders may be one that was made before.
+    """
     source, store = os.path.join(folder, "source"), os.path.join(folder, "store")
     ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "docs", "tests", "benchmarks")
     shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, "."]
     run(pip, cwd=source)
-    opforge, layer = [sys.executable, "-m", "opforge"], os.path.join(folder, "layer")
+    opforge, layer = [sys.executable, "-m", "opforge"], made or os.path.join(folder, "layer")
     # Without names a check has a time limit for all ops together.
     ops = ops or [row["name"] for row in json.loads(run([*opforge, "check", "--list", "--device", "cpu", "--json"]))]
-    command = [*opforge, "build-ops", *ops, "--portable", "--target", LAYER_TARGET, "--out", layer]
-    run(command, OPFORGE_CACHE_DIR=store, OPFORGE_ACCELERATOR="cpu")
+    if not made:
+        command = [*opforge, "build-ops", *ops, "--portable", "--target", LAYER_TARGET, "--out", layer]
+        run(command, OPFORGE_CACHE_DIR=store, OPFORGE_ACCELERATOR="cpu")
     (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
     try:
         debian = Chroot(root) if root else chroot.made(os.path.join(folder, "debian"))
@@ -165,9 +178,7 @@ def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
         own = os.path.join(environment, "bin", "python")
         try:
             run([interpreter, "-m", "venv", environment])
-            pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar=off"]
-            options = ["--no-compile", "--no-cache-dir", "--prefer-binary"]
-            run([*pip, *options, f"torch=={torch}", *TEST_NEEDS, folders.wheel])
+            install(own, torch, folders)
         except StepError as error:
             return {**row, "reason": f"it could not be installed: {error}"}
         try:
@@ -175,13 +186,28 @@ def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
             row["versions"] = " ".join(run([own, "-I", "-c", described]).split())
             compilers = inside.compilers() if inside else ["g++"]
             row["system"] = system(own, compilers)
+            row["stand_ins"] = folders.stand_ins
             row["layer"] = checked(own, folder, folders.layer, *folders.ops)
             built = [checked(own, folder, "", BUILT, CXX=compiler) for compiler in compilers]
             row["built"] = {state: sum(each.get(state, 0) for each in built) for state in {*itertools.chain(*built)}}
-            row["tests"] = unit_tests(own, folder)
+            row["tests"] = unit_tests(own, folder, folders.tests) if folders.tests else "not run"
         except StepError as error:
             return {**row, "state": "failed", "reason": str(error)}
     return {**row, "state": "ok"}
+
+
+def install(own: str, torch: str, folders: Folders) -> None:
+    """Installs torch, opforge and what the tests need, for an interpreter of an environment."""
+    pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar=off"]
+    options = ["--no-compile", "--no-cache-dir", "--prefer-binary"]
+    if folders.stand_ins:
+        run([*pip, *options, "--no-deps", f"torch=={torch}"])
+        (packages,) = glob.glob(os.path.join(os.path.dirname(own), "..", "lib", "python*", "site-packages"))
+        (metadata,) = glob.glob(os.path.join(packages, "torch-*.dist-info", "METADATA"))
+        stand_ins.spare_requirements(metadata)
+    run([*pip, *options, f"torch=={torch}", *TEST_NEEDS, folders.wheel])
+    if folders.stand_ins:
+        stand_ins.make(os.path.join(packages, "torch", "lib"), os.path.join(packages, "nvidia"))
 
 
 _inside: list[Chroot] = []
@@ -194,7 +220,7 @@ def entered(inside: Chroot | None, folder: str, folders: Folders) -> Iterator[No
     if inside is None:
         yield
         return
-    _inside.append(inside._replace(folders=(ROOT, folder, os.path.dirname(folders.wheel))))
+    _inside.append(inside._replace(folders=(ROOT, folder, os.path.dirname(folders.wheel), folders.layer)))
     try:
         yield
     finally:
@@ -239,9 +265,9 @@ def checked(own: str, folder: str, layer: str, *names: str, **variables: str) ->
     return states
 
 
-def unit_tests(own: str, folder: str) -> str:
+def unit_tests(own: str, folder: str, tests: Sequence[str]) -> str:
     """Runs a part of the unit tests. Returns pytest's last line."""
-    paths = [os.path.join(ROOT, "tests", "unit", name) for name in TESTS]
+    paths = [os.path.join(ROOT, "tests", "unit", name) for name in tests]
     command = [own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", os.path.join(folder, "tests"), *paths]
     # In the row's own folder: ROOT belongs to others, and without byte code each child would compile all of torch.
     output = run(command, PYTHONPYCACHEPREFIX=os.path.join(folder, "bytecode"), cwd=ROOT)
@@ -302,6 +328,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         torch, python = row["torch"], row["python"]
         if "versions" in row:
             python, torch = row["versions"].split()
+            torch += " (stand-ins)" if row.get("stand_ins") else ""
         cells = [counted(row.get("layer")), counted(row.get("built")), row.get("tests", "")]
         if row["state"] != "ok":
             reason = " ".join(row["reason"].split()).replace("|", "/")

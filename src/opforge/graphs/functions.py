@@ -11,11 +11,13 @@ compared before the pickle is read.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opforge.foundation.fork_lock import ForkLock
@@ -40,7 +42,28 @@ HOOKS = (
     "_backward_pre_hooks",
 )
 """The attributes in which a module has hooks."""
+RARELY = (50_000, 20, 100)
+"""Thresholds of Python's garbage collection while a function is found or compiled: see `collected_rarely`."""
 HAS_HOOKS = "%s has hooks; they are traced until they are removed"
+
+
+@contextmanager
+def collected_rarely() -> Iterator[None]:
+    """Has Python look for garbage less often.
+
+    The imports of torch's compiler make many objects that stay, and an eighth of their time goes into looking for
+    garbage among them. Thresholds that are as high, or 0, stay as they are, and so do those that are set meanwhile.
+    """
+    before = gc.get_threshold()
+    if not 0 < before[0] < RARELY[0]:
+        yield
+        return
+    gc.set_threshold(*RARELY)
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == RARELY[0]:
+            gc.set_threshold(*before)
 
 
 def compile(
@@ -146,6 +169,7 @@ class CompiledFunction:
         texts.append(dynamo.ranks(is_for_all))
         return "f" + hashlib.sha256("\0".join(map(str, texts)).encode()).hexdigest()[:40]
 
+    @collected_rarely()
     def _obtained(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Finds or compiles what fits a call. Returns None if it must be traced."""
         with self._lock:

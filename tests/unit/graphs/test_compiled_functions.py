@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 
 import pytest
 
@@ -290,3 +291,39 @@ def test_its_text_says_how_often_it_was_found_and_compiled(wrapped):
     wrapped(1)
     assert repr(wrapped) == "<CompiledFunction net: 0 found, 1 compiled>"
     assert wrapped.__name__ == "double" and wrapped.name == "net"
+
+
+@pytest.fixture
+def thresholds():
+    before = gc.get_threshold()
+    yield before
+    gc.set_threshold(*before)
+
+
+def test_garbage_is_looked_for_rarely_while_a_function_is_found(wrapped, of_torch, sessions, thresholds, monkeypatch):
+    seen = []
+
+    def entered(name):
+        seen.append(gc.get_threshold()[0])
+        return sessions
+
+    monkeypatch.setattr(dynamo, "problem", lambda *arguments: seen.append(gc.get_threshold()[0]) or "another model")
+    monkeypatch.setattr(sessions, "enter", entered)
+    sessions.functions[wrapped._key(False)] = [written()]
+    assert wrapped(1)[0] == "here"
+    assert seen == [functions.RARELY[0]] * 2
+    assert gc.get_threshold() == thresholds
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (100_000, 10, 10)], ids=["off", "rarer"])
+def test_thresholds_that_a_program_has_set_stay(thresholds, own):
+    gc.set_threshold(*own)
+    with functions.collected_rarely():
+        assert gc.get_threshold()[0] == own[0]
+    assert gc.get_threshold()[0] == own[0]
+
+
+def test_thresholds_that_are_set_while_a_function_is_found_stay(thresholds):
+    with functions.collected_rarely():
+        gc.set_threshold(0)
+    assert gc.get_threshold()[0] == 0
