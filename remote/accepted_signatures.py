@@ -1,4 +1,4 @@
-"""Which signatures of a statement count: those of keys whose lists keep it, and name it if it is a release."""
+"""Which signatures of a statement count: those of trusted keys whose lists do not withdraw it, and name a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Keeps a store bounded: evicts the least recently used entries, and removes files of dead processes and failed builds.
+"""Removes from a store what is over its limits and what nothing needs: `opforge gc`, and each build.
+
+That is: what `garbage.py` lists, such as files of dead processes and failed builds; entries over the age limit; and,
+over the limit of size, what lies in other areas (`cache/areas.py`), then the entries that were not used for longest.
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the

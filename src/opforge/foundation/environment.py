@@ -1,4 +1,9 @@
-"""The process's environment: its variables now, those of compilers and launchers, and the user's folders."""
+"""The process's environment: its variables now, those of compilers and launchers, and the user's folders.
+
+A compiler is started with those that `builders/toolchains/host.py` passes on (`Host.environment`); a toolchain adds its
+`passed_env`. CXXFLAGS, CPPFLAGS and LDFLAGS become words of the command (`settings/table.py`, USER_FLAGS), and CXX is
+read by `builders/toolchains/host.py`.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from opforge.foundation.lazy import cached_property
 from opforge.ops.cases import Case, Promise, cases_of
 
-from . import comparison
+from . import comparison, tolerance
 from .contract import Contract, shortened, skip
 from .tensors import (
     MARGIN,
@@ -348,7 +348,7 @@ class OpContract(Contract):
             torch.autograd.backward(expected, [own.to(tensor) for own, tensor in zip(upstream, expected, strict=True)])
             for number, (tensor, double) in enumerate(zip(tensors_of(arguments), tensors_of(exact), strict=True)):
                 if tensor.grad is not None and double.grad is not None:
-                    bounds = comparison.bounds(case, tensor.dtype, double.grad)
+                    bounds = tolerance.bounds(case, tensor.dtype, double.grad)
                     problem = difference(tensor.grad, double.grad, *bounds)
                     assert not problem, f"{tried}: the gradient of tensor {number}: {problem}"
                 assert (tensor.grad is None) == (double.grad is None), (

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from support import compiled_graphs
 
 from opforge.cache import current
-from opforge.cli import kinds, ls, removing
+from opforge.cli import kinds, ls, rm
 from opforge.jits import page, store
 
 
@@ -80,10 +80,10 @@ def test_a_kind_without_anything_is_an_empty_table_of_that_kind(monkeypatch, tmp
 def test_what_is_listed_of_compiled_graphs_is_removed_by_its_name(graphs, name, left):
     number = "1 page of a JIT" if left else "2 pages of a JIT"
     for words, verb in ((["--dry-run"], "would remove"), ([], "removed")):
-        result = CliRunner().invoke(removing.rm_command, [name, *words])
+        result = CliRunner().invoke(rm.command, [name, *words])
         assert f"{verb} 0 entries, {number}, " in result.output, (result.output, result.exception)
     assert len([*graphs.iterdir()]) == left
-    result = CliRunner().invoke(removing.rm_command, ["jit:inductor/pair"])
+    result = CliRunner().invoke(rm.command, ["jit:inductor/pair"])
     assert (
         result.exit_code == 2 and "there is no jit:inductor/pair here. Nothing of this kind is here." in result.output
     )

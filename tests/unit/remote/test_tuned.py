@@ -17,11 +17,11 @@ from support.tuned_ops import FLOAT32, row
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
 from opforge.cache import current, layer
+from opforge.cli import gc, rm
 from opforge.cli.ls import command as ls
 from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
-from opforge.cli.removing import gc_command, rm_command
 from opforge.remote import contents, mirror, remembered_answers, remotes, reverification, take, tuned_source
 from opforge.remote.kinds import of
 from opforge.remote.publish import push
@@ -216,8 +216,8 @@ class TestCommands:
         assert "1 of 2" in run(ls, "--kind", "tuned")
         (item,) = [item for item in contents.verify(nodes.store, remotes.parse(nodes.url)) if item.kind == "tuned"]
         assert item.problem == ""
-        assert f"would remove the tuning result {name}, " in run(rm_command, f"tuned:{name}", "--dry-run")
-        assert f"removed the tuning result {name}, " in run(rm_command, f"tuned:{name}")
+        assert f"would remove the tuning result {name}, " in run(rm.command, f"tuned:{name}", "--dry-run")
+        assert f"removed the tuning result {name}, " in run(rm.command, f"tuned:{name}")
         assert name not in run(ls, "--kind", "tuned")
 
     def test_what_was_tuned_is_published_listed_and_removed_by_its_builders_class(self, nodes, op_class, monkeypatch):
@@ -231,7 +231,7 @@ class TestCommands:
         name, by_class = entry.record["op"], "tuned:tuned_builders:SumBuilder"
         assert run(publish, nodes.url, by_class, "--key", "ci").startswith(f"published tuned:{name}@")
         assert name in run(ls, by_class)
-        assert f"removed the tuning result {name}, " in run(rm_command, by_class)
+        assert f"removed the tuning result {name}, " in run(rm.command, by_class)
         outcome = CliRunner().invoke(publish, [nodes.url, "tuned:tuned_builders:Other", "--key", "ci"])
         assert outcome.exit_code == 2 and "tuned_builders" in outcome.output
 
@@ -251,14 +251,14 @@ class TestCommands:
         target = open_store(f"file://{tmp_path}/mirror")
         (copied,) = mirror.copy(nodes.store, target, kind="tuned")
         assert (copied.kind, copied.statements, copied.problems) == ("tuned", 1, ())
-        run(gc_command, f"file://{tmp_path}/mirror")
+        run(gc.command, f"file://{tmp_path}/mirror")
         (item,) = [item for item in contents.items(target) if item.kind == "tuned"]
         assert (item.name, item.label, item.size, item.withdrawn) == (published.name, published.label, 0, "")
 
     def test_a_collection_of_the_cache_keeps_results(self, published, op_class):
         assert block(op_class) == 512
-        run(gc_command, "--max-size", "0", "--max-age", "0s")
-        run(rm_command, "--all", "--yes")
+        run(gc.command, "--max-size", "0", "--max-age", "0s")
+        run(rm.command, "--all", "--yes")
         assert "fetched" in run(ls, "tuned:" + published.name)
 
     def test_fetch_brings_ops_alone(self, published, op_class, monkeypatch):
