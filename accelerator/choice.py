@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from opforge.errors import AcceleratorUnavailableError
-from opforge.foundation import memory, memory_writer, settings
+from opforge.foundation import memory
 
 from . import entry_points, registry
 from .interface.accelerator import Accelerator
@@ -32,7 +32,15 @@ def choose(may_be_present: Callable[[str], bool], name: str) -> Accelerator:
         if point.name not in registry.ONLY_BY_NAME and may_be_present(point.name):
             accelerator, reason, _ = registry.make_if_available(point)
             if accelerator is not None:
-                if accelerator.name == "cpu" and not external and memory_writer.is_in_use(settings.cache_dir()):
-                    memory_writer.remember(name, stamps, "cpu", at)
+                if accelerator.name == "cpu" and not external:
+                    _remember(name, stamps, at)
                 return accelerator
     raise AcceleratorUnavailableError("cpu", reason, "opforge")
+
+
+def _remember(name: str, stamps: memory.FlatStamps, at: int) -> None:
+    """Remembers that the CPU was chosen. With another package's accelerator a hit comes here, and imports no writer."""
+    from opforge.foundation import memory_writer, settings
+
+    if memory_writer.is_in_use(settings.cache_dir()):
+        memory_writer.remember(name, stamps, "cpu", at)

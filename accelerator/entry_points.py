@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from opforge.foundation import formats, memory, memory_writer, settings
+from opforge.foundation import formats, memory
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -73,6 +73,8 @@ def _rows(folder: str) -> list[list[str]]:
     at, paths = time.time_ns(), watched(folder)
     stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
     rows = _scan(folder)
+    from opforge.foundation import memory_writer, settings  # a hit does not write
+
     if memory_writer.is_in_use(settings.cache_dir()):
         memory_writer.remember(name, stamps, rows, at)
     return rows
