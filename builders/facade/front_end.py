@@ -93,23 +93,19 @@ def refusals(
                 (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
                 (empty / match[2]).touch()
     given = ("extension", headers, Path(sysconfig.get_path("include")), standard)
-    flags, listed = compile_flags(*given), work / "listed.d"
-    of_cuda = ["-ccbin", compiler[0], "-w", *DEVICE, "-MD", "-MF", str(listed), "-o", str(work / "half.ii")]
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
         if unit.suffix == ".cu" and not nvcc:
             continue
         folders = [part for folder in (*sources.folders_of(unit), empty) for part in ("-I", str(folder))]
         if unit.suffix == ".cu":
-            output = _output([nvcc, *of_cuda, *nvcc_flags(*given), *folders, str(unit)])
+            output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *folders, str(unit)], work)
         else:
-            output = _output([*compiler, "-w", "-H", "-fsyntax-only", *flags, *folders, str(unit)])
+            output = _output([*compiler, "-w", "-H", "-fsyntax-only", *compile_flags(*given), *folders, str(unit)])
         if output is None:
             not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
             continue
         text, opened = output
-        if unit.suffix == ".cu":
-            text, opened = _as_others_say(text), _listed(listed)
         included.update(os.path.relpath(name, empty) for name in opened if Path(name).is_relative_to(empty))
         missing = [match for match in map(MISSING.search, text.splitlines()) if match]
         for match in missing:
@@ -162,6 +158,16 @@ def _output(command: Sequence[str]) -> tuple[str, set[str]] | None:
     opened = {match[1] for match in map(OPENED.match, lines) if match}
     said = "\n".join(line for line in lines if not OPENED.match(line)).strip()
     return (said or f"error: it ended with {ended.returncode}") if ended.returncode else "", opened
+
+
+def _output_of_nvcc(
+    nvcc: str, host: Sequence[str], arguments: Sequence[str], work: Path
+) -> tuple[str, set[str]] | None:
+    """Returns what `_output` returns, of nvcc's front ends; `host` is the C++ compiler and its flags."""
+    listed, of_host = work / "listed.d", [f"-Xcompiler={word}" for word in host[1:]]
+    to = ("-MD", "-MF", str(listed), "-o", str(work / "half.ii"))
+    output = _output([nvcc, "-ccbin", host[0], *of_host, "-w", *DEVICE, *to, *arguments])
+    return output and (_as_others_say(output[0]), _listed(listed))
 
 
 def _listed(path: Path) -> set[str]:

@@ -567,7 +567,7 @@ def built(kind: str, folder: Path, name: str, text: str, made: Path | None = Non
         made: The folder of a run with another torch. Its libraries on the facade are taken as they are.
 
     Raises:
-        RuntimeError: The library that is to be taken was made from another text or other headers.
+        RuntimeError: The given library was made from another text or other headers.
     """
     source_path, library = folder / f"{name}.cpp", folder / kind / f"{name}.so"
     stamp = library.with_suffix(".source")

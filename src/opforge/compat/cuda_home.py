@@ -13,9 +13,9 @@ from types import ModuleType
 from opforge.foundation import settings
 from opforge.foundation.after_import import call_after_import
 
+from .setuptools_hook import FACADE
+
 EXTENSION = "torch.utils.cpp_extension"
-VARIABLES = ("CUDA_HOME", "CUDA_PATH")
-"""The variables by which torch finds a toolkit, in its order."""
 
 
 def give_after_import() -> None:
@@ -27,9 +27,12 @@ def give_after_import() -> None:
 
 
 def _give(module: ModuleType) -> None:
-    if settings.cpp_extension() != "torch-facade" or getattr(module, "CUDA_HOME", None):
+    if settings.cpp_extension() != FACADE or getattr(module, "CUDA_HOME", None):
         return
-    named = (os.environ.get(variable, "") for variable in VARIABLES)
-    folder = next((folder for folder in named if folder and os.path.isfile(os.path.join(folder, "bin", "nvcc"))), None)
-    if folder:
-        module.__dict__["CUDA_HOME"] = folder
+    from opforge.builders.toolchains.nvcc import HOMES
+
+    for variable, program in HOMES.items():
+        folder = os.environ.get(variable)
+        if folder and os.path.isfile(os.path.join(folder, program)):
+            module.__dict__["CUDA_HOME"] = folder
+            return

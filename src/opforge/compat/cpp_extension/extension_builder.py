@@ -136,18 +136,14 @@ def _cuda_attributes(
     On torch's headers those are among them that torch always gives nvcc; the facade has its own.
     """
     torch_extension: Any = importlib.import_module("torch.utils.cpp_extension")
+    first = (f"-Xcompiler={VISIBLE}",) if is_on_torch else ()
     common_flags = torch_extension.COMMON_NVCC_FLAGS if is_on_torch else ()
     toolkit_include = os.path.realpath(os.path.join(torch_extension.CUDA_HOME or "", "include"))
     return {
         "devices": ("cuda",),
         "extra_compile_args": {
             "cxx": attributes["extra_compile_args"],
-            "cuda": (
-                *((f"-Xcompiler={VISIBLE}",) if is_on_torch else ()),
-                *macros,
-                *common_flags,
-                *device_flags,
-            ),
+            "cuda": (*first, *macros, *common_flags, *device_flags),
         },
         # The toolchain links the runtime statically and adds the toolkit's headers, also for C++ sources.
         "extra_link_args": tuple(word for word in attributes["extra_link_args"] if word != "-lcudart"),
