@@ -103,6 +103,8 @@ def _signed(store: ObjectStore, kind: Kind, typed: str, key: str) -> list[str]:
     from opforge.remote import contents
 
     name, at, label = typed.rpartition("@")
+    if not typed:  # every label begins so
+        return []
     try:
         items = [item for item in contents.items(store, kind.name) if key in item.signers and item.name]
     except StoreError:  # it cannot list what it holds

@@ -6,7 +6,7 @@ import types
 
 import pytest
 from click.testing import CliRunner
-from support import note_kind, text_files
+from support import note_kind, sample_ops, text_files
 from support.jits import pages
 from support.remote.artifacts import run
 
@@ -95,6 +95,11 @@ def test_the_beginning_of_a_label_is_withdrawn(nodes, pages_in_store):
     assert f"'jit:toy/*': it stands for 2 statements that ci has signed: {both}." in text
     text = run("withdraw", nodes.url, "jit:toy/none", code=2)
     assert "expected jit:ADAPTER/LABEL@DIGITS, as opforge ls URL shows it." in text
+
+
+def test_an_empty_name_does_not_stand_for_the_only_one_there_is(nodes, tmp_path):
+    nodes.push(nodes.built(sample_ops.plain_op(tmp_path / "op")()))
+    assert "'op:': " in run("withdraw", nodes.url, "op:", code=2)
 
 
 def completed(command, typed, names=completion.stored):
