@@ -71,7 +71,7 @@ def _toolchain_like(identity: dict[str, str], device: str, layout: Layout) -> An
 
     Raises what finding the toolchain of the device raises.
     """
-    names = dict.fromkeys((DEVICES.get(device, ""), "triton" if "triton" in identity else ""))
+    names = dict.fromkeys((DEVICES.get(device, ""), "triton" if "triton version" in identity else ""))
     for name in filter(None, names):
         toolchain = find_toolchain(TOOLCHAINS[name], layout)
         if dict(toolchain.identity()).keys() == identity.keys():
