@@ -71,6 +71,7 @@ def refusals(
     work: Path,
     standard: str = STANDARD,
     nvcc: str = "",
+    toolkit: Sequence[str] = (),
 ) -> Refusals:
     """Compiles the sources without making code, and returns what is refused.
 
@@ -81,6 +82,7 @@ def refusals(
         work: An empty folder for what the compiler needs.
         standard: The standard of C++.
         nvcc: The compiler of sources in CUDA; empty to leave them out.
+        toolkit: The folders of CUDA's headers, which C++ sources may include too.
 
     Raises:
         FileNotFoundError: torch's headers are not there.
@@ -101,7 +103,9 @@ def refusals(
         if unit.suffix == ".cu":
             output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *folders, str(unit)], work)
         else:
-            output = _output([*compiler, "-w", "-H", "-fsyntax-only", *compile_flags(*given), *folders, str(unit)])
+            of_cuda = [part for folder in toolkit for part in ("-isystem", folder)]
+            flags = [*compile_flags(*given), *folders, *of_cuda]
+            output = _output([*compiler, "-w", "-H", "-fsyntax-only", *flags, str(unit)])
         if output is None:
             not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
             continue

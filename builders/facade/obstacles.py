@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from . import torch_versions
 from .flags import INCLUDE, OF_TORCH
 
 
@@ -55,6 +56,7 @@ class Rule:
     reason: str
 
 
+NO_BRANCH = "one torch's branch would be compiled into the binary for all"
 NO_DISPATCH = "the stable ABI has no guards of dispatch keys, and without them a kernel would call itself for ever"
 NO_CLASS = "the stable ABI has no classes of TorchScript and no intrusive pointers"
 NO_IMPL = "the stable ABI shows a tensor's sizes, dtype and memory, and nothing of its storage or implementation"
@@ -65,6 +67,7 @@ OF_CUDA_NAMES = (
     r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
+    r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
     r"|ATenCeilDiv|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
     r"|canUse32BitIndexMath)"
 )
@@ -72,11 +75,7 @@ OF_CUDA_NAMES = (
 PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"
 NO_SCALAR = "torch's stable ABI passes no Scalar: use tensors, or another operator"
 RULES = (
-    Rule(
-        r"\b(?:TORCH_VERSION(?:_\w+)?|TORCH_ABI_VERSION|AT_CUDA_VERSION)\b",
-        Kind.NEVER,
-        "one torch's branch would be compiled into the binary for all",
-    ),
+    Rule(r"\b(?:TORCH_VERSION|TORCH_ABI_VERSION|AT_CUDA_VERSION)\b", Kind.NEVER, NO_BRANCH),
     Rule(
         r"\b(?:AutoDispatchBelow\w+|AutoNonVariableTypeMode|(?:Exclude|Include)DispatchKeyGuard)\b",
         Kind.NEVER,
@@ -96,7 +95,12 @@ RULES = (
     ),
     Rule(r"\btorch::jit::(?!RegisterOperators\b)\w+", Kind.NEVER, NO_FRONTEND),
     Rule(r"\b(?:at|torch)::native::\w+|\bTensorIterator\w*\b|\bc10d::\w+", Kind.NEVER, NO_FRONTEND),
-    Rule(r"\bglobalContext\b", Kind.NEVER, "the stable ABI has no function that reads torch's settings"),
+    Rule(
+        r"\bglobalContext\s*\(\s*\)\s*\.\s*(?!deterministic(?:Algorithms(?:WarnOnly)?|CuDNN|Mkldnn"
+        r"|FillUninitializedMemory)\b)\w+",
+        Kind.NEVER,
+        "the stable ABI has no function that reads torch's settings, and the facade reads those of determinism alone",
+    ),
     Rule(
         r"\.\s*(?:storage|use_count|weak_use_count|unsafeGetTensorImpl|getIntrusivePtr|is_alias_of|record_stream"
         r"|key_set|is_same)\s*\(",
@@ -121,7 +125,7 @@ RULES = (
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
-        rf"\b(?:at|c10)::cuda::(?!(?:{OF_CUDA_NAMES})\b)\w+|\bCUDACachingAllocator\b|\bCUDAMultiStreamGuard\b",
+        rf"\b(?:at|c10)::cuda::(?!(?:{OF_CUDA_NAMES})\b)\w+|\bCUDACachingAllocator\b(?!::(?:get|raw_alloc|raw_delete)\b)|\bCUDAMultiStreamGuard\b",
         Kind.LATER,
         NO_CUDA,
     ),
@@ -242,6 +246,8 @@ def _in_text(path: Path, plain: str) -> Iterator[Obstacle]:
     for rule in RULES:
         for match in re.finditer(rule.pattern, code):
             yield Obstacle(path, line_of(match), match[0].strip(" .("), rule.kind, rule.reason)
+    for start, name in torch_versions.differing(code):
+        yield Obstacle(path, bisect.bisect_right(starts, start), name, Kind.NEVER, NO_BRANCH)
     for match in re.finditer(r"(?:\b(?:at|torch)::|\.|->)\s*(\w+)\s*\(", code):
         if match[1] in refused_operators():
             yield Obstacle(path, line_of(match), match[1], Kind.LATER, NO_SCALAR)

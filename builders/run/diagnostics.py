@@ -17,6 +17,7 @@ from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, memory_advice, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
+from opforge.fast_path.library import OLDEST_TORCH
 from opforge.foundation.symbols import demangled
 
 DIAGNOSTIC = re.compile(
@@ -187,6 +188,17 @@ def nothing_for_python(op: str) -> CompileError:
         " Write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) or a TORCH_LIBRARY block that names the functions.",
         op,
     )
+
+
+def branch_by_version(op: str, path: str, line: int, macro: str) -> CompileError:
+    """Returns the error for a line on the facade that a later torch may answer otherwise."""
+    message = (
+        f"{macro} decides here between versions of torch that this one library serves:"
+        f" expected a condition with one answer from torch {OLDEST_TORCH} on"
+    )
+    shown = f"{op}: {path}:{line}: error: {message}", _context(path, line), _facade_hint(message, ("-c", path))
+    diagnostic = {"file": path, "line": line, "column": 0, "severity": "error", "message": message}
+    return CompileError("\n".join(filter(None, shown)), op, diagnostics=[diagnostic])
 
 
 def no_exports(op: str) -> CompileError:

@@ -13,8 +13,11 @@ from typing import NamedTuple
 
 from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
 from opforge.builders.declaration.build_plan import Step
+from opforge.builders.declaration.kernel_roots import FACADE as FACADE_ROOT
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.builders.facade import flags as facade
+from opforge.builders.facade import torch_versions
+from opforge.builders.facade.obstacles import without_comments
 from opforge.builders.lookup.fit import is_of_toolkit
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
@@ -35,7 +38,7 @@ from .job import Job
 from .provenance import Provenance, Read
 from .reads import assembled, questions
 from .reads.depfile import read_depfile
-from .reads.questions import Questions
+from .reads.questions import Questions, content_of
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
@@ -200,6 +203,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             )
         ]
         if not changed:
+            if job.plan.abi == FACADE:
+                _check_branches(job, everything)
             queries = _questions(job, work, steps, reads, reused, data)
             inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
             changed = [path for path in provenance.looked_for(inputs) if around.has_come_or_gone(path)]
@@ -218,6 +223,17 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         previous = dict(stamps)
         _remove_objects(work, run)
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _check_branches(job: Job, reads: Iterable[Read]) -> None:
+    """Raises CompileError if a source has a branch by torch's version that not every torch takes in the same way."""
+    for path in (read.path for read in reads if not read.tree and read.location.root != FACADE_ROOT.name):
+        content = content_of(path)
+        if b"TORCH_VERSION_" in content:
+            plain = without_comments(content.decode("utf-8", "replace"))
+            for start, macro in torch_versions.differing(plain):
+                line = plain.count("\n", 0, start) + 1
+                raise diagnostics.branch_by_version(job.plan.op, path, line, macro)
 
 
 def _reads(

@@ -256,6 +256,12 @@ def find_all() -> list[str]:
     return paths
 
 
+def header_folders(compiler: str) -> list[str]:
+    """Returns the folders in which this nvcc finds CUDA's headers. Raises ToolchainNotFoundError."""
+    folders = _dry_run_folders((compiler,))
+    return list(dict.fromkeys(os.path.realpath(folder) for folder in folders["-I"] + folders["-isystem"]))
+
+
 def packaged_paths() -> list[str]:
     """Returns where nvcc may be installed: by PyPI's packages below `nvidia`, by toolkits in /usr/local."""
     paths, disk = list[str](), Disk()

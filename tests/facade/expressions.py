@@ -271,6 +271,11 @@ OF_VALUES: tuple[tuple[str, str | None], ...] = (
         "[&] { c10::SmallVector<int64_t, 4> v; v.push_back(i); v.emplace_back(2); return (int64_t)v.size() + v[0]; }()",
         None,
     ),
+    (
+        "[&] { at::DimVector v(x.sizes()); v.append({3, i}); v.append(2, 7); const auto w = v; v.append(w);"
+        " v.append(w.begin(), w.end()); v.pop_back_val(); return at::IntArrayRef(v).vec(); }()",
+        "((list(x.shape) + [3, i, 7, 7]) * 3)[:-1]",
+    ),
     ("[&] { c10::List<int64_t> a({1, 2}); auto b = a; b.push_back(i); return (int64_t)a.size() + a.get(2); }()", None),
     ("at::divup(i, 2)", None),
     ("at::internal::GRAIN_SIZE", "32768"),

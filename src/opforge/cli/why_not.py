@@ -55,6 +55,8 @@ class Compilers(NamedTuple):
     host: tuple[str, ...] = ()
     """The C++ compiler's program and flags; empty if sources are only read."""
     nvcc: str = ""
+    toolkit: tuple[str, ...] = ()
+    """The folders of CUDA's headers."""
 
 
 @click.command("why-not", cls=Guarded, epilog=EXIT_CODES)
@@ -110,7 +112,10 @@ def _compilers(cpu: bool) -> Compilers:
         messages.show("note", f"the sources are only read, and not compiled: {problem}")
         return Compilers()
     try:
-        return Compilers(tuple(compiler), "" if cpu else nvcc.find())
+        if cpu:
+            return Compilers(tuple(compiler))
+        of_cuda = nvcc.find()
+        return Compilers(tuple(compiler), of_cuda, tuple(nvcc.header_folders(of_cuda)))
     except ToolchainNotFoundError:
         return Compilers(tuple(compiler))
 
@@ -161,7 +166,7 @@ def _report(
         scratch = Path(tempfile.mkdtemp(dir=work))
         standard = standard_of(root) if root else STANDARD
         include = Path(torch_folder() or "") / "include"
-        said = refusals(compilers.host, sources, include, scratch, standard, compilers.nvcc)
+        said = refusals(compilers.host, sources, include, scratch, standard, compilers.nvcc, compilers.toolkit)
         not_judged = said.not_judged
         read_only = tuple(unit for unit in sources.units if unit.suffix == ".cu" and not compilers.nvcc)
         if not not_judged and not read_only:

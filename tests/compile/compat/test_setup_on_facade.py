@@ -151,6 +151,8 @@ setup(
 KERNEL = Path(SUPPORT, "facade", "cuda_source.cu")
 """What public sources in CUDA use of torch's headers."""
 HOST = """\
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
 #include <ATen/cuda/detail/IndexUtils.cuh>
@@ -172,6 +174,20 @@ std::tuple<std::vector<int64_t>, std::vector<std::vector<int64_t>>> positions(to
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("stream", [] { c10::cuda::getCurrentCUDAStream(0).synchronize(); });
     m.def("devices", [] { return int(c10::cuda::device_count()); });
+    m.def("event", [] {
+        at::cuda::CUDAEvent event, other = at::cuda::CUDAEvent(cudaEventDisableTiming);
+        event = std::move(other);
+        return std::make_tuple(event.isCreated(), event.query(), event.device().has_value());
+    });
+    m.def("elapsed", [](unsigned int flags) {
+        at::cuda::CUDAEvent event(flags), other(flags);
+        return event.elapsed_time(other);
+    });
+    m.def("memory", [](size_t bytes) {
+        const auto memory = c10::cuda::CUDACachingAllocator::raw_alloc(bytes);
+        c10::cuda::CUDACachingAllocator::raw_delete(memory);
+        return memory == nullptr;
+    });
     m.def("check", [] { C10_CUDA_CHECK(cudaErrorInvalidValue); });
     m.def("positions", &positions);
     m.def("is_small", [](torch::Tensor x, int64_t most) { return at::cuda::detail::canUse32BitIndexMath(x, most); });
@@ -183,10 +199,12 @@ from scaled import _C, _host
 def text(call, *values):
     try:
         call(*values)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         return str(error)
 print(text(_C.scaled, torch.ones(2), 2.0))
 print(text(_host.stream))
+print(_host.event(), text(_host.elapsed, 2), text(_host.elapsed, 0))
+print(_host.memory(0), text(_host.memory, 8))
 print(_host.devices(), text(_host.check))
 x = torch.zeros(2, 3, 4, 5)
 for part in (x[0], x[:, 1], x[:, :, 2], x[0].transpose(0, 2), x[0, :, :1], x[:1, :1, 0, :1]):
@@ -230,6 +248,9 @@ def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(
     assert ended.stdout.splitlines() == [
         "expected a tensor on a CUDA device, got cpu",
         "getCurrentCUDAStream: this torch has no such function for CUDA",
+        "(False, True, False) Both events must be created with argument 'enable_timing=True'. Both events must be"
+        " recorded before calculating elapsed time.",
+        "True CUDACachingAllocator: this torch has no such function for CUDA",
         "0 CUDA error: invalid argument",
         "[[1, -1, 1], [2, 0, 0], [3, 1, 0], [2, 1, 0]]",
         "[[2, -1, 0], [2, 0, 0], [3, 1, 0], [3, 2, 0]]",

@@ -263,3 +263,30 @@ def test_a_package_of_ops_is_loaded_with_and_without_opforge(tmp_path, monkeypat
     assert done.stdout == "3.0 [3.0, 3.0] 3.0\nFalse\n", done.stderr
     monkeypatch.setenv("OPFORGE_KERNELS", f"acme/facade-op={tmp_path / 'out'}")
     assert opforge.get_kernel("acme/facade-op").times(torch.ones(1)).item() == 3
+
+
+BRANCHES = """\
+#include <torch/extension.h>
+#include "answers.h"
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 6)  // TORCH_VERSION_MINOR >= 99
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("answer", [] { return ANSWER; }); }
+#endif
+"""
+
+
+def test_a_branch_is_compiled_if_every_torch_takes_it_in_the_same_way_and_is_an_error_otherwise(tmp_path):
+    name = sample_ops.unique_name("branches")
+    source, header = tmp_path / f"{name}.cpp", tmp_path / "answers.h"
+    source.write_text(BRANCHES)
+    header.write_text("#if TORCH_VERSION_MINOR < 2\n#define ANSWER 1\n#else\n#define ANSWER 2\n#endif\n")
+    assert opforge.load(name, [str(source)], **FLAGS).answer() == 2
+    header.write_text("#define ANSWER 1\n\n#if TORCH_VERSION_MINOR >= 12\n#undef ANSWER\n#define ANSWER 2\n#endif\n")
+    with pytest.raises(CompileError) as raised:
+        opforge.load(name, [str(source)], **FLAGS)
+    first, *rest = str(raised.value).splitlines()
+    assert first == (
+        f"{name}: {header}:3: error: TORCH_VERSION_MINOR decides here between versions of torch that this one library"
+        " serves: expected a condition with one answer from torch 2.10 on"
+    )
+    assert ">    3 | #if TORCH_VERSION_MINOR >= 12" in rest
+    assert rest[-1].startswith(f"hint: `opforge why-not {header}` lists every line")

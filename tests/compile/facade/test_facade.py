@@ -161,10 +161,7 @@ REFUSED = {
     ),
     'TORCH_LIBRARY(ns, m) { m.def("f", [](std::map<int, int>) {}); }': "cannot be an op's on torch's stable ABI",
 }
-UNKNOWN = """#if TORCH_VERSION_MAJOR >= 2
-int x;
-#endif
-#ifdef TORCH_VERSION
+UNKNOWN = """#ifdef TORCH_VERSION
 int y;
 #endif
 void k() { at::AutoDispatchBelowADInplaceOrView guard; }"""
@@ -176,7 +173,6 @@ def test_what_is_not_supported_is_an_error_that_says_why(tmp_path: Path) -> None
         said = [line for line in errors if expected in line]
         assert said and all('with torch\'s own headers (opforge: abi="torch")' in line for line in said), (text, errors)
     for expected in (
-        'attempt to use poisoned "TORCH_VERSION_MAJOR"',
         'attempt to use poisoned "TORCH_VERSION"',
         "'AutoDispatchBelowADInplaceOrView' is not a member of 'at'",
     ):

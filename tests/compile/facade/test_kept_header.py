@@ -54,8 +54,8 @@ def test_an_edit_makes_a_header_that_the_next_edits_and_other_ops_use(tmp_path, 
     assert _load(name, tmp_path / "one", "3") == 3 and (taken, made) == ([False, False], [False, True])
     (header,) = _kept(store)
     assert _load(name, tmp_path / "one", "4") == 4 and (taken[2:], made[2:]) == ([True], [False])
-    with pytest.raises(CompileError, match='poisoned "TORCH_VERSION_MAJOR"'):
-        _load(name, tmp_path / "one", "5", f"{SOURCE}\n#if TORCH_VERSION_MAJOR > 1\n#endif\n")
+    with pytest.raises(CompileError, match='poisoned "TORCH_VERSION"'):
+        _load(name, tmp_path / "one", "5", f"{SOURCE}\n#ifdef TORCH_VERSION\n#endif\n")
     other = sample_ops.unique_name("facade")
     assert _load(other, tmp_path / "other", "6") == 6 and (taken[4:], made[3:]) == ([True], [False])
     os.chmod(header, 0o600)

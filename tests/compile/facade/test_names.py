@@ -223,3 +223,24 @@ def test_an_operator_that_inference_mode_gives_another_list_says_so(module: Modu
             "aten::replication_pad1d in inference mode or in a transform is not on torch's stable ABI: it passes its "
             "list of integers as one of another type. Call it outside, or under torch.no_grad()"
         )
+
+
+@pytest.mark.parametrize(("is_on", "warns"), [(False, False), (True, False), (True, True)])
+def test_the_settings_of_determinism_are_torchs(module: ModuleType, is_on: bool, warns: bool) -> None:
+    from torch.backends import cudnn, mkldnn
+    from torch.utils import deterministic
+
+    kept = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    flags = cudnn.deterministic, mkldnn.deterministic, deterministic.fill_uninitialized_memory
+    try:
+        torch.use_deterministic_algorithms(is_on, warn_only=warns)
+        cudnn.deterministic, deterministic.fill_uninitialized_memory = not is_on, is_on
+        mkldnn.deterministic = warns
+        assert module.settings() == (is_on, warns, not is_on, warns, is_on)
+    finally:
+        torch.use_deterministic_algorithms(kept[0], warn_only=kept[1])
+        cudnn.deterministic, mkldnn.deterministic, deterministic.fill_uninitialized_memory = flags
+
+
+def test_a_source_may_declare_the_tensor_before_it_includes_a_header(module: ModuleType) -> None:
+    assert module.early(torch.ones(2)).tolist() == [2, 2]

@@ -1,6 +1,8 @@
 // What public sources in CUDA use of torch's headers. It is compiled, and not run, where there is no GPU.
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/detail/KernelUtils.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAMathCompat.h>
@@ -64,6 +66,14 @@ torch::Tensor sums(torch::Tensor x) {
 void host() {
     c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(true);
     c10::cuda::CUDAStreamGuard guard(stream);
+    at::cuda::CUDAEvent before(cudaEventDefault), after(cudaEventDefault);
+    before.record(stream);
+    auto memory = c10::cuda::CUDACachingAllocator::get()->allocate(16);
+    C10_CUDA_CHECK(cudaMemsetAsync(memory.get(), 0, 16, stream));
+    after.record(stream);
+    after.block(at::cuda::getDefaultCUDAStream());
+    after.synchronize();
+    TORCH_CHECK(before.elapsed_time(after) >= 0 && memory && memory.device().is_cuda());
     C10_CUDA_CHECK(cudaStreamSynchronize(stream));
     at::cuda::setCurrentCUDAStream(at::cuda::getDefaultCUDAStream());
     TORCH_CHECK(at::cuda::warp_size() == 32 && at::cuda::ATenCeilDiv(5, 2) == 3 && c10::cuda::device_count() > 0);

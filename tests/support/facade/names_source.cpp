@@ -1,4 +1,8 @@
 // Names that sources of the field use beside operators. tests/compile/facade/test_names.py calls them.
+namespace at {
+class Tensor;  // as sources in CUDA declare it before they include a header
+}
+void declared_early(const at::Tensor& x, at::Tensor& y);
 #include <torch/extension.h>
 
 using torch::Tensor;
@@ -86,6 +90,8 @@ static int64_t index_size(const Tensor& x) {
     return AT_DISPATCH_INDEX_TYPES(x.scalar_type(), "index_size", [] { return static_cast<int64_t>(sizeof(index_t)); });
 }
 
+void declared_early(const Tensor& x, Tensor& y) { y = x + 1; }
+
 TORCH_LIBRARY(facade_names, m) {
     m.def("length(int[]? list=None) -> int", &length);
     m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
@@ -123,5 +129,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("sizes", [](const Tensor& x) { return x.sizes(); });
     m.def("joined", [](std::vector<Tensor> list) { return at::cat(list); });
     m.def("item", [](const Tensor& x) { return x.item<double>(); });
+    m.def("early", [](const Tensor& x) {
+        Tensor y;
+        declared_early(x, y);
+        return y;
+    });
+    m.def("settings", [] {
+        const auto& context = at::globalContext();
+        return std::make_tuple(context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
+                               context.deterministicCuDNN(), context.deterministicMkldnn(),
+                               context.deterministicFillUninitializedMemory());
+    });
     m.def("padded", [](const Tensor& x) { return at::replication_pad1d(x, {1, 1}); });
 }

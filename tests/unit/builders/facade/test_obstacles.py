@@ -26,7 +26,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
 @pytest.mark.parametrize(
     ("line", "construct", "kind"),
     [
-        ("#if TORCH_VERSION_MAJOR >= 2", "TORCH_VERSION_MAJOR", Kind.NEVER),
+        ("#if TORCH_VERSION_MINOR >= 12", "TORCH_VERSION_MINOR", Kind.NEVER),
         ("at::AutoDispatchBelowADInplaceOrView guard;", "AutoDispatchBelowADInplaceOrView", Kind.NEVER),
         ("auto op = c10::Dispatcher::singleton();", "c10::Dispatcher", Kind.NEVER),
         ("struct S : torch::CustomClassHolder {};", "CustomClassHolder", Kind.NEVER),
@@ -34,7 +34,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("torch::jit::script::Module m;", "torch::jit::script", Kind.NEVER),
         ("auto s = x.storage();", "storage", Kind.NEVER),
         ("y.backward();", "backward", Kind.NEVER),
-        ("at::globalContext().deterministicAlgorithms();", "globalContext", Kind.NEVER),
+        ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
         ("py::dict f(py::list x);", "py::dict", Kind.LATER),

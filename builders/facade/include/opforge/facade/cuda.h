@@ -1,5 +1,5 @@
-// CUDA on the host's side: streams, guards, checks, properties of devices. torch's functions for CUDA are in
-// a library of its own, which only a torch with CUDA has: they are looked up at their first call, so that one
+// CUDA on the host's side: streams, guards, events, memory, checks, properties of devices. torch's functions for CUDA
+// are in a library of its own, which only a torch with CUDA has: they are looked up at their first call, so that one
 // library of the facade loads beside either torch.
 #pragma once
 #include <cuda_runtime_api.h>
@@ -12,6 +12,35 @@ struct CUDAStreamGuardOpaque;
 
 #pragma GCC visibility push(hidden)
 namespace c10 {
+inline namespace opforge_facade {
+using DeleterFnPtr = void (*)(void*);
+// Memory of a device, which is given back with this object.
+class DataPtr {
+public:
+    DataPtr() : device_(DeviceType::CPU) {}
+    DataPtr(void* data, Device device) : data_(data), device_(device) {}
+    DataPtr(void* data, void* context, DeleterFnPtr deleter, Device device)
+        : data_(data), context_(context, deleter), device_(device) {}
+    void* operator->() const { return data_; }
+    void* get() const { return data_; }
+    void* mutable_get() { return data_; }
+    void* get_context() const { return context_.get(); }
+    void* release_context() { return context_.release(); }
+    DeleterFnPtr get_deleter() const { return context_.get_deleter(); }
+    void clear() {
+        context_.reset();
+        data_ = nullptr;
+    }
+    operator bool() const { return data_ || context_; }
+    Device device() const { return device_; }
+
+private:
+    static void nothing(void*) {}
+    void* data_ = nullptr;
+    std::unique_ptr<void, DeleterFnPtr> context_{nullptr, &nothing};
+    Device device_;
+};
+}  // namespace opforge_facade
 namespace cuda {
 inline namespace opforge_facade {
 // A function of torch's library for CUDA that this process has loaded; null if it has none.
@@ -31,6 +60,8 @@ OPFORGE_SHIM(AOTITorchError, aoti_torch_cuda_guard_set_index, CUDAGuardOpaque*, 
 OPFORGE_SHIM(AOTITorchError, aoti_torch_create_cuda_stream_guard, void*, int32_t, CUDAStreamGuardOpaque**)
 OPFORGE_SHIM(AOTITorchError, aoti_torch_delete_cuda_stream_guard, CUDAStreamGuardOpaque*)
 OPFORGE_SHIM(AOTITorchError, aoti_torch_get_current_cuda_stream, int32_t, void**)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_cuda_caching_allocator_raw_alloc, uint64_t, void**)
+OPFORGE_SHIM(AOTITorchError, aoti_torch_cuda_caching_allocator_raw_delete, void*)
 OPFORGE_SHIM(AOTITorchError, torch_set_current_cuda_stream, void*, int32_t)
 OPFORGE_SHIM(AOTITorchError, torch_get_cuda_stream_from_pool, bool, int32_t, void**)
 OPFORGE_SHIM(AOTITorchError, torch_c10_cuda_check_msg, int32_t, const char*, const char*, uint32_t, bool, char**)
@@ -213,6 +244,40 @@ private:
     CUDAStreamGuardOpaque* guard_ = nullptr;
 };
 }  // namespace opforge_facade
+
+// torch's cache of a device's memory. Memory belongs to the device and the stream that are current when it is taken.
+namespace CUDACachingAllocator {
+inline namespace opforge_facade {
+inline void* raw_alloc(size_t bytes) {
+    void* memory = nullptr;
+    if (bytes != 0) {
+        call_cuda("CUDACachingAllocator", shim::aoti_torch_cuda_caching_allocator_raw_alloc(),
+                  static_cast<uint64_t>(bytes), &memory);
+    }
+    return memory;
+}
+inline void raw_delete(void* memory) {
+    if (memory != nullptr) {
+        call_cuda("CUDACachingAllocator", shim::aoti_torch_cuda_caching_allocator_raw_delete(), memory);
+    }
+}
+class CUDAAllocator {
+public:
+    DataPtr allocate(size_t bytes) {
+        void* const memory = raw_alloc(bytes);
+        return {memory, memory, &CUDACachingAllocator::raw_delete, Device(DeviceType::CUDA, cuda::current_device())};
+    }
+    void* raw_allocate(size_t bytes) { return raw_alloc(bytes); }
+    void raw_deallocate(void* memory) { raw_delete(memory); }
+    void* raw_alloc(size_t bytes) { return CUDACachingAllocator::raw_alloc(bytes); }
+    void raw_delete(void* memory) { CUDACachingAllocator::raw_delete(memory); }
+};
+inline CUDAAllocator* get() {
+    static CUDAAllocator allocator;
+    return &allocator;
+}
+}  // namespace opforge_facade
+}  // namespace CUDACachingAllocator
 }  // namespace cuda
 }  // namespace c10
 
@@ -237,6 +302,106 @@ inline cudaDeviceProp* getDeviceProperties(DeviceIndex index) {
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(c10::cuda::current_device()); }
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
+inline c10::cuda::CUDACachingAllocator::CUDAAllocator* getCUDADeviceAllocator() {
+    return c10::cuda::CUDACachingAllocator::get();
+}
+
+// An event, which is created on a stream's device when it is first recorded.
+class CUDAEvent {
+public:
+    CUDAEvent() noexcept = default;
+    CUDAEvent(unsigned int flags) noexcept : flags_(flags) {}
+    CUDAEvent(CUDAEvent&& other) noexcept { swap(other); }
+    CUDAEvent& operator=(CUDAEvent&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~CUDAEvent() {
+        if (is_created_) {
+            try {
+                const c10::cuda::CUDAGuard guard(device_);
+                C10_CUDA_CHECK_WARN(cudaEventDestroy(event_));
+            } catch (...) {  // a destructor does not throw
+            }
+        }
+    }
+    operator cudaEvent_t() const { return event_; }
+    cudaEvent_t event() const { return event_; }
+    bool isCreated() const { return is_created_; }
+    DeviceIndex device_index() const { return device_; }
+    std::optional<Device> device() const {
+        return is_created_ ? std::optional<Device>(Device(DeviceType::CUDA, device_)) : std::nullopt;
+    }
+    bool query() const {
+        if (!is_created_) {
+            return true;
+        }
+        const cudaError_t error = cudaEventQuery(event_);
+        if (error == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());
+            return false;
+        }
+        C10_CUDA_CHECK(error);
+        return true;
+    }
+    void record() { record(c10::cuda::getCurrentCUDAStream()); }
+    void recordOnce(const c10::cuda::CUDAStream& stream) {
+        if (!was_recorded_) {
+            record(stream);
+        }
+    }
+    void record(const c10::cuda::CUDAStream& stream) {
+        if (!is_created_) {
+            create(stream.device_index());
+        }
+        TORCH_CHECK(device_ == stream.device_index(), "Event device ", static_cast<int>(device_),
+                    " does not match recording stream's device ", static_cast<int>(stream.device_index()), ".");
+        const c10::cuda::CUDAGuard guard(device_);
+        C10_CUDA_CHECK(cudaEventRecord(event_, stream.stream()));
+        was_recorded_ = true;
+    }
+    void block(const c10::cuda::CUDAStream& stream) {
+        if (is_created_) {
+            const c10::cuda::CUDAGuard guard(stream.device_index());
+            C10_CUDA_CHECK(cudaStreamWaitEvent(stream.stream(), event_, 0));
+        }
+    }
+    float elapsed_time(const CUDAEvent& other) const {
+        TORCH_CHECK_VALUE(!(flags_ & cudaEventDisableTiming) && !(other.flags_ & cudaEventDisableTiming),
+                          "Both events must be created with argument 'enable_timing=True'.");
+        TORCH_CHECK_VALUE(is_created_ && other.is_created_,
+                          "Both events must be recorded before calculating elapsed time.");
+        TORCH_CHECK(query() && other.query(), "Both events must be completed before calculating elapsed time.");
+        const c10::cuda::CUDAGuard guard(device_);
+        float milliseconds = 0;
+        C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_, other.event_));
+        return milliseconds;
+    }
+    void synchronize() const {
+        if (is_created_) {
+            C10_CUDA_CHECK(cudaEventSynchronize(event_));
+        }
+    }
+
+private:
+    void create(DeviceIndex device) {
+        const c10::cuda::CUDAGuard guard(device);
+        C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags_));
+        device_ = device;
+        is_created_ = true;
+    }
+    void swap(CUDAEvent& other) noexcept {
+        std::swap(flags_, other.flags_);
+        std::swap(is_created_, other.is_created_);
+        std::swap(was_recorded_, other.was_recorded_);
+        std::swap(device_, other.device_);
+        std::swap(event_, other.event_);
+    }
+    unsigned int flags_ = cudaEventDisableTiming;
+    bool is_created_ = false, was_recorded_ = false;
+    DeviceIndex device_ = -1;
+    cudaEvent_t event_ = nullptr;
+};
 template <class T>
 T ATenCeilDiv(T a, T b) {
     return (a + b - 1) / b;

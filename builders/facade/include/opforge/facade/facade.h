@@ -2,8 +2,9 @@
 // the name of one of torch's includes this one. Nothing is visible outside of the library: several
 // libraries of the facade, and torch itself, have classes of like names in one process.
 #pragma once
-// Standard headers that torch's own headers bring, before the hidden part begins. The first two bring names such as
+// Standard headers that torch's own headers bring, before the hidden part begins. The C ones bring names such as
 // isinf into the global namespace.
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -72,6 +73,7 @@
 
 #pragma GCC visibility push(hidden)
 #include "classes.h"
+#include "context.h"
 #include "dispatch.h"
 #include "factories.h"
 #include "function.h"
@@ -105,11 +107,15 @@ std::decay_t<F> wrap_pybind_function(F&& f) {
 }  // namespace torch
 #pragma GCC visibility pop
 
-// One binary serves every torch: a branch by the version that it was compiled with is an error.
+// One binary serves every torch, and states the version of the oldest. opforge refuses a branch that a later one would
+// take otherwise (torch_versions.py).
 #undef TORCH_VERSION
 #undef TORCH_VERSION_MAJOR
 #undef TORCH_VERSION_MINOR
 #undef TORCH_VERSION_PATCH
 #undef TORCH_ABI_VERSION
 #define TORCH_ABI_VERSION TORCH_TARGET_VERSION  // torch's own headers register with it
-#pragma GCC poison TORCH_VERSION TORCH_VERSION_MAJOR TORCH_VERSION_MINOR TORCH_VERSION_PATCH
+#define TORCH_VERSION_MAJOR 2
+#define TORCH_VERSION_MINOR 10
+#define TORCH_VERSION_PATCH 0
+#pragma GCC poison TORCH_VERSION

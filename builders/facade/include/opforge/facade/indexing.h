@@ -148,6 +148,7 @@ inline void copy_broadcast(const Tensor& target, Tensor source) {
     target.copy_(source);
 }
 }  // namespace facade
+}  // namespace opforge_facade
 
 template <int>
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
@@ -286,6 +287,7 @@ inline bool Tensor::requires_grad() const {
     return !facade::call<Tensor>("aten::alias", "", *this).is_leaf();
 }
 
+inline namespace opforge_facade {
 // ---- operators
 #define OPFORGE_BINARY(op, method)                         \
     template <int N = 0>                                   \

@@ -205,6 +205,8 @@ inline Ref new_object(const Class* c) {
 template <class T>
 struct IsRefused : std::false_type {};
 template <>
+struct IsRefused<at::Tensor> : std::true_type {};  // it has no class behind a pointer
+template <>
 struct IsRefused<c10::Scalar> : std::true_type {};
 template <>
 struct IsRefused<c10::Generator> : std::true_type {};

@@ -11,9 +11,9 @@
 
 namespace at {
 using namespace c10;
-inline namespace opforge_facade {
-
+// In no inline namespace: sources declare `namespace at { class Tensor; }` themselves before they include a header.
 class Tensor;
+inline namespace opforge_facade {
 using TensorBase = Tensor;
 using TensorList = ArrayRef<Tensor>;
 using ITensorListRef = TensorList;
@@ -127,6 +127,7 @@ inline std::optional<Layout> layout_to_pass(const TensorOptions& options) {
     return layout == Layout::Strided ? std::nullopt : layout;
 }
 }  // namespace facade
+}  // namespace opforge_facade
 
 class Tensor {
 public:
@@ -602,6 +603,7 @@ private:
     std::shared_ptr<AtenTensorOpaque> handle_;
 };
 
+inline namespace opforge_facade {
 namespace facade {
 inline Tensor with_grad(const TensorOptions& options, Tensor made) {
     if (options.requires_grad()) {

@@ -126,15 +126,35 @@ private:
 using OptionalIntArrayRef = OptionalArrayRef<int64_t>;
 
 template <class T>
-class SmallVectorBase : public std::vector<T> {
+class SmallVectorImpl : public std::vector<T> {
 public:
     using std::vector<T>::vector;
+    // Of anything with elements, such as an ArrayRef.
+    template <class C, class = decltype(std::begin(std::declval<const C&>()), std::end(std::declval<const C&>()))>
+    explicit SmallVectorImpl(const C& elements) : std::vector<T>(std::begin(elements), std::end(elements)) {}
+    template <class I, class = typename std::iterator_traits<I>::iterator_category>
+    void append(I first, I last) {
+        this->insert(this->end(), first, last);
+    }
+    void append(size_t count, T value) { this->insert(this->end(), count, value); }
+    void append(std::initializer_list<T> list) { this->insert(this->end(), list); }
+    void append(const SmallVectorImpl& other) {
+        const std::vector<T> kept = other;  // it may be this one
+        this->insert(this->end(), kept.begin(), kept.end());
+    }
+    T pop_back_val() {
+        T last = std::move(this->back());
+        this->pop_back();
+        return last;
+    }
 };
 template <class T, unsigned = 6>
-class SmallVector : public SmallVectorBase<T> {
+class SmallVector : public SmallVectorImpl<T> {
 public:
-    using SmallVectorBase<T>::SmallVectorBase;
+    using SmallVectorImpl<T>::SmallVectorImpl;
 };
+constexpr size_t kDimVectorStaticSize = 5;
+using DimVector = SmallVector<int64_t, kDimVectorStaticSize>;
 
 // torch's List is a handle: copies share their elements.
 template <class T>
