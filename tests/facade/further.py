@@ -53,7 +53,14 @@ FOURTH = {
     "sru-2.6.0": "e472e32bb3492d10faa121a29f985660c81fb649989924da90c8d1fcafd1152c",
     "torch_edit_distance-0.4.0": "ce402efa87680f9215858d5d36e70115b2212cc09feb248a8d6e29508b98fe9c",
 }
-DIGESTS = FIRST | SECOND | THIRD | FOURTH
+FIFTH = {
+    "nncf-3.4.0": "40b835e275b091197b853344de98ebe1026b58acfb83ffe69b9a0be305371d66",
+    "prob_phoc-0.2.0": "9a6143f9cfdbbd94d53b97a88bd506b1c917dfce6b1bc9b45291931cf8253c22",
+    "spatial_correlation_sampler-0.5.0": "872d720d3740f3caf0d15620af5180af8a1971568f9c7cda3664757262688d11",
+    "torch_projectors-0.13.1": "c71048c7ca4d7b9fc216042eeba64e2d80bae24b350b303bffcd19001dd88e45",
+    "torch_sparse_solve-0.0.5": "669122c4d582dec355cacf866a596c82c7f5ddda3fb1494289d9c7fd4797e788",
+}
+DIGESTS = FIRST | SECOND | THIRD | FOURTH | FIFTH
 
 
 def archive(name: str, folder: Path) -> Path:
