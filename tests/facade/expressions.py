@@ -271,6 +271,15 @@ OF_VALUES: tuple[tuple[str, str | None], ...] = (
         "[&] { c10::SmallVector<int64_t, 4> v; v.push_back(i); v.emplace_back(2); return (int64_t)v.size() + v[0]; }()",
         None,
     ),
+    ("std::conj(c10::complex<double>(1, i)).imag() + std::norm(c10::complex<double>(1, i))", "1.0 - i + i * i"),
+    ("std::abs(c10::complex<double>(3, 4)) + std::real(c10::complex<double>(1, 2))", "6.0"),
+    (
+        "[&] { auto z = std::pow(std::sqrt(std::exp(c10::complex<double>(0.5, i))), 2.0); return z.real() + z.imag(); }()",
+        None,
+    ),
+    ("std::log2(c10::complex<float>(3, 4)).real() + std::arg(c10::complex<float>(3, 4))", None),
+    ("x.type().toString()", None),
+    ("torch::autograd::make_variable(x, x.is_floating_point())", None),
     (
         "[&] { at::DimVector v(x.sizes()); v.append({3, i}); v.append(2, 7); const auto w = v; v.append(w);"
         " v.append(w.begin(), w.end()); v.pop_back_val(); return at::IntArrayRef(v).vec(); }()",

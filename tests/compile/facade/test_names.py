@@ -244,3 +244,11 @@ def test_the_settings_of_determinism_are_torchs(module: ModuleType, is_on: bool,
 
 def test_a_source_may_declare_the_tensor_before_it_includes_a_header(module: ModuleType) -> None:
     assert module.early(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_a_tensor_takes_the_memory_of_another(module: ModuleType) -> None:
+    source = torch.arange(6.0)
+    x = torch.ones(1)
+    assert module.set(x, source, 1) is x and x.data_ptr() == source.data_ptr() and x.tolist() == source.tolist()
+    assert module.set(x, source, 2).tolist() == [[1], [2]] and x.stride() == (1, 1)
+    assert module.set(x, source, 0).shape == (0,)

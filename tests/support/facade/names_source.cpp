@@ -134,6 +134,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         declared_early(x, y);
         return y;
     });
+    m.def("set", [](const Tensor& x, const Tensor& source, int kind) {
+        return kind == 0 ? x.set_() : kind == 1 ? x.set_(source) : x.set_(source, 1, {2, 1}, {1, 1});
+    });
     m.def("settings", [] {
         const auto& context = at::globalContext();
         return std::make_tuple(context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),

@@ -73,6 +73,7 @@
 
 #pragma GCC visibility push(hidden)
 #include "classes.h"
+#include "complex_functions.h"
 #include "context.h"
 #include "dispatch.h"
 #include "factories.h"
@@ -97,7 +98,12 @@ constexpr auto kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort, kInt3
                kFloat16 = at::kHalf, kFloat32 = at::kFloat, kFloat64 = at::kDouble;
 namespace autograd {
 using at::NoGradGuard;
+// A tensor outside of every graph, which shares the memory of `data`.
+OPFORGE_IF_USED at::Tensor make_variable(const at::Tensor& data, bool requires_grad = false, bool = true) {
+    at::Tensor made = data.defined() ? data.detach() : at::Tensor();
+    return made.defined() ? made.set_requires_grad(requires_grad) : made;
 }
+}  // namespace autograd
 // torch's translates exceptions of a function; the facade's modules do so for every function.
 template <class F>
 std::decay_t<F> wrap_pybind_function(F&& f) {

@@ -68,6 +68,15 @@ public:
     DeviceType device_type() const { return device_.type(); }
     bool is_cuda() const { return device_.is_cuda(); }
     bool is_sparse() const { return layout_ == Layout::Sparse; }
+    template <int = 0>
+    std::string toString() const {
+        std::ostringstream name;
+        if (layout_ != Layout::Strided) {
+            name << layout_;
+        }
+        name << DeviceTypeName(device_.type()) << c10::toString(type_) << "Type";
+        return name.str();
+    }
     TensorOptions options(DeviceIndex index = -1) const {
         return TensorOptions(type_).device(device_.type(), index).layout(layout_);
     }
@@ -405,6 +414,22 @@ public:
     template <int N = 0>
     Tensor detach() const {
         return ops<N>::template call<Tensor>("aten::detach", "", *this);
+    }
+    // Of a tensor's memory. The stable ABI has no storage.
+    template <int N = 0>
+    Tensor& set_() const {
+        ops<N>::in_place("aten::set_", "", *this);
+        return const_cast<Tensor&>(*this);
+    }
+    template <int N = 0>
+    Tensor& set_(const Tensor& source) const {
+        ops<N>::in_place("aten::set_", "source_Tensor", *this, source);
+        return const_cast<Tensor&>(*this);
+    }
+    template <int N = 0>
+    Tensor& set_(const Tensor& source, int64_t storage_offset, IntArrayRef size, IntArrayRef stride = {}) const {
+        ops<N>::in_place("aten::set_", "source_Tensor_storage_offset", *this, source, storage_offset, size, stride);
+        return const_cast<Tensor&>(*this);
     }
     template <int N = 0>
     Tensor& copy_(const Tensor& source, bool non_blocking = false) const {
