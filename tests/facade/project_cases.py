@@ -235,7 +235,82 @@ def quadrangles(folder: Path) -> Cases:
     yield "a wrong dtype", of_call(lambda: merge(torch.ones(2, 9), 0.3))
 
 
+def fake_quantizer(folder: Path) -> Cases:
+    """nncf's: numbers of torch's with tensors, and the sum of a gradient over what was broadcast."""
+    library = module(folder, "quantized_functions_cpu")
+
+    def backward(*arguments: object) -> list[object]:
+        input_, low, span = library.Quantize_backward(*arguments)
+        # Without a lower bound its gradient is memory that nothing has written.
+        return [input_, low if arguments[-1] else (low.shape, low.dtype, low.requires_grad), span]
+
+    for dtype, shape in itertools.product((torch.float, torch.double, torch.half), ((1,), (1, 3, 1), (4, 3, 5))):
+        x = (torch.randn(4, 3, 5) * 3).to(dtype)
+        low, span = (-torch.rand(shape) - 0.5).to(dtype), (torch.rand(shape) * 3 + 1).to(dtype)
+        for levels in (2, 16, 256):
+            yield (
+                f"forward {dtype} {shape} {levels}",
+                of_call(lambda: library.Quantize_forward(x, low, span, levels)),
+            )
+            for is_asymmetric in (False, True):
+                grad, few = torch.randn(4, 3, 5).to(dtype), -levels // 2
+                yield (
+                    f"backward {dtype} {shape} {levels} {is_asymmetric}",
+                    of_call(lambda: backward(grad, x, low, span, levels, few, levels - 1, is_asymmetric)),
+                )
+    yield "other dimensions", of_call(lambda: library.Quantize_forward(x, low[0], span, 4))
+    yield "other sizes", of_call(lambda: library.Quantize_forward(x, low[:1], span, 4))
+    yield "integers", of_call(lambda: library.Quantize_forward(x.long(), low.long(), span.long(), 4))
+
+
+def projectors(folder: Path) -> Cases:
+    torch.set_num_threads(1)  # threads add to one memory in any order
+    torch.ops.load_library(str(folder / "torch_projectors.so"))
+    ops = torch.ops.torch_projectors
+    for name in ("project_2d", "backproject_2d", "project_3d_to_2d", "backproject_2d_to_3d"):
+        yield f"schema {name}", of_call(lambda: str(getattr(ops, f"{name}_forw").default._schema))
+    angle = torch.rand(1, 3) * 3
+    flat = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).view(1, 3, 2, 2)
+    solid = torch.linalg.qr(torch.randn(1, 3, 3, 3))[0]
+    for dtype, way, cutoff in itertools.product((torch.float, torch.double), ("linear", "cubic"), (None, 3.0)):
+        kind = torch.complex64 if dtype == torch.float else torch.complex128
+        images = torch.randn(1, 3, 8, 5, dtype=kind)
+        shifts, weights = torch.randn(1, 3, 2, dtype=dtype), torch.rand(1, 3, 8, 5, dtype=dtype)
+        case = f"{dtype} {way} {cutoff}"
+        for name, from_, rotations in (
+            ("project_2d", torch.randn(1, 8, 5, dtype=kind), flat.to(dtype)),
+            ("project_3d_to_2d", torch.randn(1, 8, 8, 5, dtype=kind), solid.to(dtype)),
+        ):
+            forw, back = getattr(ops, f"{name}_forw"), getattr(ops, f"{name}_back")
+            for moved in (None, shifts):
+                yield (
+                    f"{name} {case} {moved is None}",
+                    of_call(lambda: forw(from_, rotations, moved, [8, 8], way, 1.0, cutoff)),
+                )
+                yield (
+                    f"{name} back {case} {moved is None}",
+                    of_call(lambda: back(images, from_, rotations, moved, way, 1.0, cutoff)),
+                )
+        for name, rotations in (("backproject_2d", flat.to(dtype)), ("backproject_2d_to_3d", solid.to(dtype))):
+            forw = getattr(ops, f"{name}_forw")
+            for weight in (None, weights):
+                yield (
+                    f"{name} {case} {weight is None}",
+                    of_call(lambda: forw(images, weight, rotations, shifts, way, 1.0, cutoff)),
+                )
+    yield (
+        "an unknown interpolation",
+        of_call(
+            lambda: ops.project_2d_forw(
+                torch.randn(1, 8, 5, dtype=kind), flat.to(dtype), None, [8, 8], "none", 1.0, None
+            )
+        ),
+    )
+
+
 PROJECTS = {
+    "nncf": fake_quantizer,
+    "torch_projectors": projectors,
     "qtorch": quantizers,
     "qtorch_plus": quantizers,
     "lanms-pytorch": quadrangles,

@@ -92,6 +92,33 @@ PROJECTS = {
         {"lanms": ("adaptor.cpp", "include/clipper/clipper.cpp")},
         include="include",
     ),
+    # Of these what is compiled for the CPU.
+    "nncf": Project(
+        "3.4.0",
+        further.DIGESTS["nncf-3.4.0"],
+        {
+            "quantized_functions_cpu": (
+                "src/nncf/torch/extensions/src/quantization/cpu/functions_cpu.cpp",
+                "src/nncf/torch/extensions/src/common/cpu/tensor_funcs.cpp",
+            )
+        },
+        include="src/nncf/torch/extensions/include",
+    ),
+    "torch_projectors": Project(
+        "0.13.1",
+        further.DIGESTS["torch_projectors-0.13.1"],
+        {
+            "torch_projectors": (
+                "csrc/torch_projectors.cpp",
+                "csrc/cpu/2d/projection_2d_kernels.cpp",
+                "csrc/cpu/2d/backprojection_2d_kernels.cpp",
+                "csrc/cpu/3d/projection_3d_to_2d_kernels.cpp",
+                "csrc/cpu/3d/backprojection_2d_to_3d_kernels.cpp",
+            )
+        },
+        ("-std=c++20", "-fopenmp"),
+        include="csrc",
+    ),
 }
 
 
