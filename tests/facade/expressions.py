@@ -274,7 +274,8 @@ OF_VALUES: tuple[tuple[str, str | None], ...] = (
     ("std::conj(c10::complex<double>(1, i)).imag() + std::norm(c10::complex<double>(1, i))", "1.0 - i + i * i"),
     ("std::abs(c10::complex<double>(3, 4)) + std::real(c10::complex<double>(1, 2))", "6.0"),
     (
-        "[&] { auto z = std::pow(std::sqrt(std::exp(c10::complex<double>(0.5, i))), 2.0); return z.real() + z.imag(); }()",
+        "[&] { auto z = std::pow(std::sqrt(std::exp(c10::complex<double>(0.5, i))), 2.0);"
+        " return z.real() + z.imag(); }()",
         None,
     ),
     ("std::log2(c10::complex<float>(3, 4)).real() + std::arg(c10::complex<float>(3, 4))", None),

@@ -236,7 +236,7 @@ def quadrangles(folder: Path) -> Cases:
 
 
 def fake_quantizer(folder: Path) -> Cases:
-    """nncf's: numbers of torch's with tensors, and the sum of a gradient over what was broadcast."""
+    # Numbers with tensors, and the sum of a gradient over what was broadcast.
     library = module(folder, "quantized_functions_cpu")
 
     def backward(*arguments: object) -> list[object]:
