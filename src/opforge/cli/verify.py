@@ -49,7 +49,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     url, names = split(words)
     if url:
         if names or deep:
-            raise click.UsageError("a store is checked as a whole: leave out names and --deep.")
+            raise click.UsageError(f"{verbs.WITHOUT_NAMES['verify URL']}: leave out names and --deep.")
         return _verify_store(url, as_json)
     named = kinds.by_kind(names, "verify")
     nothing: dict[str, Any] = {"checked": 0, "damaged": []}
