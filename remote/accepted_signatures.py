@@ -6,12 +6,12 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from opforge.errors import DamagedListError, SignatureError, StoreBehindError, WithdrawnError
 
 from . import clocks, remembered_answers, withdrawals
-from .offers import Offer
+from .kinds import Kind
 from .remotes import Remote
 from .signatures import seen, trust
 from .signatures.signing import Named
@@ -52,33 +52,41 @@ class AcceptedKey(NamedTuple):
         return "" if said.stops == NOTHING else said.reason or f"the key {self.key} has withdrawn it"
 
 
-class NotChosenError(ValueError):
-    """Who signed a statement has withdrawn it, so that it is not chosen any more."""
+class Titled(Protocol):
+    """The parsed content of a statement: an offer, or a release."""
+
+    @property
+    def subject(self) -> str:
+        """The scope that a key must be trusted for: KIND:NAME."""
+
+    @property
+    def title(self) -> str:
+        """Its title in withdrawals, with its kind."""
+
+
+Stated = TypeVar("Stated", bound=Titled)
 
 
 def judge(
     item: Signed,
     what: str,
-    parse: Callable[[bytes], Offer],
+    kind: Kind,
     trusted: trust.Trust | None,
     lists: Lists,
-    is_required: bool = False,
-) -> tuple[Offer, str]:
-    """Returns the offer of a statement, and the name of a key that signed it, may sign it, and has not withdrawn it.
+    parse: Callable[[bytes], Stated],
+) -> tuple[Stated, AcceptedKey]:
+    """Returns what a statement offers, and a key that signed it, may sign it, and has not withdrawn it from use.
 
     Nothing of it is parsed before a signature is verified. Without `trusted`, as for a remote with unsigned=1, no key
-    is asked for, and the name is empty. `is_required` says whether a recent list of withdrawals is. Raises
-    SignatureError, NotChosenError, StoreError, and what `parse` raises.
+    is asked for, and the name of the key is empty. Raises SignatureError, StoreError, and what `parse` raises.
     """
     if trusted is None:
-        return parse(item.data), ""
+        return parse(item.data), AcceptedKey("")
     signers = trusted.signers(what, item.data, item.signatures)
-    offer = parse(item.data)
-    signers = trust.allowed(signers, offer.subject, what)
-    accepted = lists.accepted(what, offer.title, signers, is_required)
-    if accepted.withdrawn:
-        raise NotChosenError(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
-    return offer, accepted.key
+    stated = parse(item.data)
+    signers = trust.allowed(signers, stated.subject, what)
+    digest = item.digest if kind.is_released else ""
+    return stated, lists.accepted(what, stated.title, signers, kind.needs_withdrawals, digest)
 
 
 class Lists:

@@ -12,7 +12,7 @@ from opforge.errors import RemoteError, SignatureError, WithdrawnError
 from opforge.errors.base import printable
 
 from . import blobs, kinds, statements, topics, withdrawals
-from .accepted_signatures import Lists
+from .accepted_signatures import Lists, judge
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement
@@ -138,14 +138,9 @@ def _problem(
     kind = kinds.of(topic.kind)
     assert kind is not None  # `_item` has looked
     try:
-        signers = [] if remote.is_unsigned else trusted.signers("it", signed.data, signed.signatures)
+        with suppress(WithdrawnError):
+            judge(signed, "it", kind, None if remote.is_unsigned else trusted, lists, kind.parse)
         stated = statements.parse_as(signed.data, topic.kind, topic.topic)
-        if not remote.is_unsigned:
-            offer = kind.offer(stated)
-            signers = trust.allowed(signers, offer.subject, "it")
-            with suppress(WithdrawnError):
-                digest = signed.digest if kind.is_released else ""
-                lists.accepted("it", offer.title, signers, kind.needs_withdrawals, digest)
         with ExitStack() as stack:
             folders = {}
             for tree in stated.trees:

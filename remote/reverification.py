@@ -7,6 +7,8 @@
   kept: the key may be missing for a minute only, and the next change is another try. The refusal is recorded beside it.
 - An artifact that its signer has withdrawn from use is removed as soon as the list of withdrawals is read.
 - An artifact that differs from the signed one is removed.
+
+Installed packages are verified by `packages/registry/verify_installed.py`.
 """
 
 from __future__ import annotations

@@ -298,15 +298,17 @@ def judged(store: ObjectStore, remote: Remote, wanted: Wanted, is_fresh: bool) -
         for number, item in enumerate(items):
             where = f"{remote}, offer {number + 1}"
             try:
-                offer, signer = judge(item, what, parse, trusted, lists, kind.needs_withdrawals)
-                usable.append(Candidate(offer, item, signer, rank, stamp))
+                offer, accepted = judge(item, what, kind, trusted, lists, parse)
+                if accepted.withdrawn:
+                    raise ValueError(f"the key {accepted.key} has withdrawn it: {accepted.withdrawn}")
+                usable.append(Candidate(offer, item, accepted.key, rank, stamp))
             except SignatureError as error:
                 rejected.append(Rejected(where, error.reason))
                 refused.append(error)
             except UnfitError as error:
                 unfit = Rejected(where, str(error))
                 rejected.append(RejectedRecord.of(where, str(error), error.record) if error.record else unfit)
-            except ValueError as error:  # NotChosenError, UnreadableStatement
+            except ValueError as error:  # UnreadableStatement, or withdrawn
                 rejected.append(Rejected(where, str(error)))
                 unreadable.append(str(error))
     finally:  # what was read counts, also if a later request has failed

@@ -1,6 +1,7 @@
 """Remembers which entry a look-up led to, so that the next one neither makes a plan nor compares contents.
 
-What is remembered, and how it is recalled, is in `opforge.fast_path.lookup`.
+The name of a look-up, and how it is recalled, are in `fast_path/lookup.py`; the file that it is kept in, and the stamps
+by which it is still valid, in `foundation/memory.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One file for each compiler: a toolchain finds it, identifies it, and turns a plan into commands."""
+"""One file for each compiler: a toolchain finds it, identifies it, and turns a plan into commands.
+
+The variables of compilers that count are those of `foundation/environment.py`, and a toolchain's own in `plan_env`.
+"""
 
 from __future__ import annotations
 

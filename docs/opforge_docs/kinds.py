@@ -6,7 +6,7 @@ import os
 import re
 
 from opforge.cli.kinds import of
-from opforge.cli.verbs import FILES, WITHOUT_MEANING, without_meaning
+from opforge.cli.verbs import FILES, WITHOUT_MEANING, WITHOUT_NAMES, without_meaning
 from opforge.remote.kind_table import KINDS
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "reference", "commands.md")
@@ -15,12 +15,12 @@ BEGIN = "| `opforge` |"
 
 def table() -> str:
     """Returns the table, in Markdown."""
-    rows = [["`opforge`", *(f"`{kind}`" for kind in KINDS)], ["--"] * (len(KINDS) + 1)]
+    rows = [["`opforge`", "by name", *(f"`{kind}`" for kind in KINDS)], ["--"] * (len(KINDS) + 2)]
     for verb in WITHOUT_MEANING:
-        reasons = [without_meaning(verb, kind) for kind in KINDS]
+        reasons = [WITHOUT_NAMES.get(verb, ""), *(without_meaning(verb, kind) for kind in KINDS)]
         rows.append([f"`{verb}`", *(f"no: {reason}" if reason else "yes" for reason in reasons)])
-    rows.append(["without a signature", *map(_unsigned, KINDS)])
-    rows.append(["a topic keeps", *("-" if kind in FILES else of(kind).merge.name for kind in KINDS)])
+    rows.append(["without a signature", "-", *map(_unsigned, KINDS)])
+    rows.append(["a topic keeps", "-", *("-" if kind in FILES else of(kind).merge.name for kind in KINDS)])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

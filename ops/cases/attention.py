@@ -24,8 +24,10 @@ FEW_BLOCKS, SHARE_OF_FEW = 16, 0.4
 """Of fewer blocks than these, each sees a larger share."""
 LENGTHS = (1024, 4096)
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
-PROMISES = (Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.NAN, Promise.ACCURACY, Promise.BATCH)
-"""Infinite scores are not promised: of two of them the difference is NaN, and the reference says what torch does."""
+PROMISES = (Promise.REPEATS, Promise.THREADS, Promise.ALIGNMENT, Promise.NAN)
+"""The result has that of ACCURACY too, and gradients have not: they are computed from the result as it was rounded.
+
+Infinite scores are not promised: of two of them the difference is NaN, and the reference says what torch does."""
 
 Tensors = tuple["Tensor", "Tensor", "Tensor"]
 
@@ -48,6 +50,12 @@ def _evoformer(place: Place) -> tuple[Any, ...]:
         place.draw(outer, 1, heads, length, length, seed=4),
     ]
     return out, log_sums, *tensors, biases, 0, size**-0.5
+
+
+def _both(place: Place) -> tuple[Any, ...]:
+    """Returns the same tensors and biases after the gradient of the result."""
+    _out, _log_sums, *tensors, biases, _multiplied, scale = _evoformer(place)
+    return place.draw(*place.shape, seed=9), *tensors, biases, scale
 
 
 def _attention(_out: Tensor, _sums: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
@@ -93,11 +101,42 @@ def _forward(run: Attend, inputs: Prepared) -> Call:
 def _both_ways(run: Attend, inputs: Prepared) -> Call:
     import torch
 
-    given = _attended(inputs)
-    leaves = [tensor.detach().clone().requires_grad_() for tensor in (*given.tensors, *given.biases)]
+    gradient, q, k, v, biases, _scale = inputs.arguments
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in (q, k, v, *biases)]
     own = Attended((leaves[0], leaves[1], leaves[2]), tuple(leaves[3:]))
-    gradient = inputs.place.draw(*inputs.place.shape, seed=9)
     return lambda: torch.autograd.grad(run(own), leaves, gradient)
+
+
+def _result_and_gradients(name: str, loaded: Any) -> Callable[..., list[Tensor]]:
+    """Returns a function of `_both`, or of `_sparse_both`, that returns the result and the gradients of all tensors."""
+    forward, backward = getattr(loaded, f"{name}_"), getattr(loaded, f"{name}_backward_")
+
+    def call(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], *options: Any) -> list[Tensor]:
+        import torch
+
+        outer, inner, length, heads, _size = q.shape
+        out = torch.empty_like(q)
+        log_sums = q.new_empty((outer, inner, heads, 2 * length), dtype=torch.float32)
+        forward(out, log_sums, q, k, v, biases, 0, *options)
+        gradients = [torch.empty_like(tensor) for tensor in (q, k, v)]
+        sums = [torch.empty_like(bias, dtype=torch.float32) for bias in biases]
+        inputs = (gradient, q, k, v, out, log_sums, torch.empty_like(log_sums), biases)
+        backward(*gradients, sums, *inputs, 0, *options)
+        return [out, *gradients, *(total.to(q.dtype) for total in sums)]
+
+    return call
+
+
+def _exact(
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], *lists: Any, hidden: Any = None
+) -> list[Tensor]:
+    import torch
+
+    from opforge.ops import reference
+
+    leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v, *biases)]
+    out, _log_sums = reference.attention(leaves[0], leaves[1], leaves[2], leaves[3:], scale=lists[-1], hidden=hidden)
+    return [out.detach(), *torch.autograd.grad(out, leaves, gradient)]
 
 
 def _deepspeed(_inputs: object) -> Call:
@@ -120,8 +159,6 @@ def _evoformer_case(
     """Returns a case which moves each tensor in so many passes, at least, and computes so many products."""
     return Case(
         name,
-        _evoformer,
-        "evoformer_attention_",
         sizes=(64, 128, 256),
         shape=lambda size: (1, ROWS, size, HEADS, SIZE),
         ours=partial(contender, _ours),
@@ -130,7 +167,6 @@ def _evoformer_case(
         operations=partial(_evoformer_operations, products),
         unit=TIME,
         size_unit="tokens",
-        dtypes=("float32", "bfloat16", "float16") if compared else ("float32", "bfloat16"),
         timed_dtypes=("float32", "bfloat16"),
         goals={SDPA: goal},
         **compared,
@@ -138,20 +174,26 @@ def _evoformer_case(
 
 
 def _compared(
-    shapes: tuple[tuple[int, ...], ...],
+    inputs: Callable[[Place], Any],
+    function: str | Callable[[Any], Callable[..., Any]],
     reference: Callable[..., Any],
-    rows: range,
+    shapes: tuple[tuple[int, ...], ...],
     promises: tuple[Promise, ...] = PROMISES,
+    rows: int = 0,
 ) -> dict[str, Any]:
+    """Returns what is compared: the result, of whose arguments the first `rows` have rows, or with gradients."""
     return {
+        "inputs": inputs,
+        "function": function,
         "reference": reference,
+        "dtypes": ("float32", "bfloat16", "float16"),
         "shapes": shapes,
         "tolerance": TOLERANCE,
-        "outputs": ("out", "log_sums"),
+        "outputs": ("out", "log_sums") if isinstance(function, str) else (),
         "refused_dtypes": ("float64",),
         "strided": False,
-        "promises": promises,
-        "batch": dict.fromkeys(rows, 0),
+        "promises": (*promises, Promise.ACCURACY, Promise.BATCH) if rows else promises,
+        "batch": dict.fromkeys(range(rows), 0),
     }
 
 
@@ -172,6 +214,15 @@ def _sparse(block: int, place: Place) -> tuple[Any, ...]:
     lists = block_lists(_layout(heads, length // block))
     offsets, columns = (tensor.to(place.device) for tensor in (lists.offsets, lists.columns))
     return out, log_sums, *tensors, [], 0, offsets, columns, block, size**-0.5
+
+
+def _sparse_both(block: int, place: Place) -> tuple[Any, ...]:
+    _out, _log_sums, q, k, v, biases, _multiplied, *options = _sparse(block, place)
+    return place.draw(*place.shape, seed=9), q, k, v, biases, *options
+
+
+def _sparse_exact(gradient: Tensor, q: Tensor, *rest: Any) -> list[Tensor]:
+    return _exact(gradient, q, *rest, hidden=_hidden(q.shape[3], q.shape[2], rest[-2]).to(q.device))
 
 
 def _hidden(heads: int, length: int, block: int) -> Tensor:
@@ -247,17 +298,19 @@ def _gathered(inputs: Prepared) -> Call:
     return call
 
 
+SPARSE_PROMISES = tuple(promise for promise in PROMISES if promise is not Promise.NAN)
+"""A NaN in a value that a query does not see does not reach it; the reference multiplies it by 0."""
+
+
+def _shapes(block: int) -> tuple[tuple[int, ...], ...]:
+    return (1, 1, block, 1, 16), (2, 2, 5 * block, 2, 20)
+
+
 def _sparse_case(block: int, goal: float) -> Case:
     return Case(
         f"blocks of {block}, {SHARE:.0%} seen",
-        partial(_sparse, block),
-        "sparse_attention_",
         **_compared(
-            ((1, 1, block, 1, 16), (2, 2, 5 * block, 2, 20)),
-            _sparse_attention,
-            range(5),
-            # A NaN in a value that a query does not see does not reach it; the reference multiplies it by 0.
-            tuple(promise for promise in PROMISES if promise is not Promise.NAN),
+            partial(_sparse, block), "sparse_attention_", _sparse_attention, _shapes(block), SPARSE_PROMISES, 5
         ),
         sizes=LENGTHS,
         shape=lambda size: (1, 1, size, SPARSE_HEADS, SPARSE_SIZE),
@@ -267,13 +320,13 @@ def _sparse_case(block: int, goal: float) -> Case:
         operations=lambda size: 4.0 * SHARE * size * size * SPARSE_HEADS * SPARSE_SIZE,
         unit=TIME,
         size_unit="tokens",
-        dtypes=("float32", "bfloat16", "float16"),
         timed_dtypes=("float32", "bfloat16"),
         quick=(1024,),
         goals={SDPA: {4096: goal}, GATHERED: {4096: 1.5}},
     )
 
 
+SHAPES = ((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (3, 1, 33, 3, 40))
 EVOFORMER = (
     _evoformer_case(
         "forward",
@@ -281,8 +334,32 @@ EVOFORMER = (
         1.0,
         1,
         2,
-        **_compared(((1, 2, 0, 2, 8), (2, 1, 5, 1, 16), (1, 2, 70, 2, 20), (3, 1, 33, 3, 40)), _attention, range(6)),
+        **_compared(_evoformer, "evoformer_attention_", _attention, SHAPES, rows=6),
     ),
-    _evoformer_case("forward and backward", _both_ways, 1.0, 3, 6),  # each tensor has a gradient
+    _evoformer_case(
+        "forward and backward",
+        _both_ways,
+        1.0,
+        3,  # each tensor has a gradient
+        6,
+        **_compared(_both, partial(_result_and_gradients, "evoformer_attention"), _exact, SHAPES),
+    ),
 )
-SPARSE = (_sparse_case(64, 3.0), _sparse_case(16, 2.0))
+SPARSE_RESULTS = (_sparse_case(64, 3.0), _sparse_case(16, 2.0))
+SPARSE = (
+    *SPARSE_RESULTS,
+    *(
+        Case(
+            f"result and gradients, blocks of {block}",
+            **_compared(
+                partial(_sparse_both, block),
+                partial(_result_and_gradients, "sparse_attention"),
+                _sparse_exact,
+                _shapes(block),
+                SPARSE_PROMISES,
+            ),
+            large_shape=_shapes(block)[1],  # has work for several threads
+        )
+        for block in (64, 128)
+    ),
+)

@@ -306,9 +306,17 @@ LAMB_STEP = {
     "eps_inside_sqrt": False,
     "scale": 1.0,
 }
+LAMB_MODES: Mapping[str, Mapping[str, Any]] = {
+    "step without a correction of the bias, of gradients to be divided by 4": {
+        "eps_inside_sqrt": True,
+        "bias_correction": False,
+        "scale": 4.0,
+    },
+}
 FUSED_LAMB = tuple(
     replace(case, reference=_lamb_expected, tolerance=1e-5, changed=(1, 3, 4)) if case.reference else case
     for case in _cases(
-        Rule("FusedLamb", _lamb, "lamb", ADAM, LAMB_STEP, MOMENTS, is_fused=True, reads_twice=True), ORDINARY
+        Rule("FusedLamb", _lamb, "lamb", ADAM, LAMB_STEP, MOMENTS, LAMB_MODES, is_fused=True, reads_twice=True),
+        ORDINARY,
     )
 )

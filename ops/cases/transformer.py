@@ -197,7 +197,7 @@ TRANSFORMER = (
     *(
         _compared(norms_first, dtype, share)
         for norms_first in (True, False)
-        for dtype, share in (("float32", 1e-4), ("bfloat16", 5e-2))
+        for dtype, share in (("float32", 1e-4), ("bfloat16", 5e-2), ("float16", 1e-2))
     ),
 )
 BIAS_GELU_GRADIENT = Case(

@@ -473,7 +473,7 @@ SPARSE = tuple(
         promises=(Promise.REPEATS,),
         tuned=dict.fromkeys(HALF, (1024, 4096)),
     )
-    for case in attention.SPARSE
+    for case in attention.SPARSE_RESULTS
 )
 TOKENS = {"float32": (512, 4096), "bfloat16": (512, 4096)}
 RANDOM_LTD = (

@@ -205,9 +205,9 @@ def needed_by(dependency: Dependency) -> ModuleType:
 
 def _origin(release: Installed) -> str:
     """Returns where a release came from: its signed statement says it of one that was mirrored."""
-    from opforge.packages.registry import verification
+    from opforge.packages.registry import verify_installed
 
-    stated = verification.stated_source(release)
+    stated = verify_installed.stated_source(release)
     return stated if stated.startswith(origin.HUB) else release.source
 
 

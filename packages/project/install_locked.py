@@ -14,8 +14,8 @@ from opforge.errors import (
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed
-from opforge.packages.registry import install_release, kept_releases, release, selection
-from opforge.packages.registry.selection import Choice, Source, Verified
+from opforge.packages.registry import install_release, kept_releases, selection
+from opforge.packages.registry.selection import Choice, Source
 from opforge.remote import statements
 from opforge.remote.transfer import Report, ignore
 
@@ -83,14 +83,11 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
         if signed is None:
             continue
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
-        judged = (signed, kernel.name, kernel.version, where)
         try:
-            signer = selection.accepted_signer(source.remote, source.recent_lists, *judged)
+            verified = selection.accepted_release(source, source.recent_lists, signed, kernel.name, kernel.version)
         except SignatureError:  # a list of within the hour does not name what was published since
-            signer = selection.accepted_signer(source.remote, source.lists, *judged)
-        parsed = release.parse(signed.data, where, kernel.name, kernel.version)
-        verified = Verified(parsed, signed, signer.key, source, signer.withdrawn)
-        chosen, problems = selection.variants_for(parsed.variants, environment.here, all_platforms)
+            verified = selection.accepted_release(source, source.lists, signed, kernel.name, kernel.version)
+        chosen, problems = selection.variants_for(verified.release.variants, environment.here, all_platforms)
         if not chosen:
             raise KernelIncompatibleError(f"{kernel.name} {kernel.version}", problems)
         return Choice(verified, chosen)

@@ -23,7 +23,7 @@ from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.transfer import Report, Reported, ignore
 from opforge.remote.withdrawals import CHOOSING, NOTHING, Withdrawal
 
-from . import verification
+from . import verify_installed
 from .release import KIND, Variant
 from .selection import Choice, Source
 
@@ -84,7 +84,7 @@ def _complete(root: Root, choice: Choice) -> Installed | None:
     installed = releases.read(root, verified.release.name, verified.release.version)
     if installed is None or installed.digest != verified.signed.digest:
         return None
-    present = {part.digest for part in installed.variants if verification.is_intact(part)}
+    present = {part.digest for part in installed.variants if verify_installed.is_intact(part)}
     return installed if {part.digest for part in choice.variants} <= present else None
 
 
@@ -94,7 +94,7 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
         earlier = releases.read(root, verified.release.name, verified.release.version)
         if earlier is not None and earlier.digest != verified.signed.digest:
             earlier = None  # it came from a folder or another registry: this release takes its place
-        before = [part for part in earlier.variants if verification.is_intact(part)] if earlier else []
+        before = [part for part in earlier.variants if verify_installed.is_intact(part)] if earlier else []
         variants: dict[str, InstalledVariant] = {part.digest: part for part in before}
         for number, part in enumerate(choice.variants):
             if part.digest not in variants:

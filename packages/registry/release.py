@@ -98,6 +98,16 @@ class Release(NamedTuple):
     """The measurements, by machine."""
 
     @property
+    def subject(self) -> str:
+        """The scope that a key must be trusted for."""
+        return f"{KIND}:{self.name}"
+
+    @property
+    def title(self) -> str:
+        """Its title in lists of withdrawals."""
+        return PACKAGE.title(self.name, str(self.version))
+
+    @property
     def depends(self) -> dict[str, str]:
         """Returns the packages that its variants need, with the ranges of their versions."""
         return {name: text for part in self.variants for name, text in part.candidate.depends.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import remotes, statements
-from opforge.remote.accepted_signatures import AcceptedKey, Lists
+from opforge.remote.accepted_signatures import Lists, judge
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
 from opforge.remote.statements import Signed
@@ -169,31 +170,25 @@ def fetch_release(source: Source, name: str, number: Version, digest: str, is_th
     one that its signer has withdrawn from use, ValueError.
     """
     file = statements.name_of(digest)
-    where = f"{source.remote}/{file}"
-    signed = kept_releases.signed(source.store, digest, where, from_kept=is_there)
+    signed = kept_releases.signed(source.store, digest, f"{source.remote}/{file}", from_kept=is_there)
     if signed is None:
         if not is_there:
             return None
         advice = "The remote is incomplete: report it to its owner"
         raise KernelInstallError(f"{name} {number}", f"{source.remote} names its release and has no {file}", advice)
-    accepted = accepted_signer(source.remote, source.lists, signed, name, number, where)
-    parsed = release.parse(signed.data, where, name, number)
-    return Verified(parsed, signed, accepted.key, source, accepted.withdrawn)
+    return accepted_release(source, source.lists, signed, name, number)
 
 
-def accepted_signer(
-    remote: Remote, lists: Lists, signed: Signed, name: str, number: Version, where: str
-) -> AcceptedKey:
-    """Returns the key that signed a release, may sign this name, names it in its list, and has not withdrawn it.
+def accepted_release(source: Source, lists: Lists, signed: Signed, name: str, number: Version) -> Verified:
+    """Returns a fetched release, which must be of this name and version, after verifying its signature.
 
-    The name of the key is empty for an unsigned remote. Raises SignatureError, StoreError.
+    Raises SignatureError, also for one that its signer has withdrawn from use, StoreError, KernelFormatError.
     """
-    if remote.is_unsigned:
-        return AcceptedKey("")
-    signers = trust.read().signers(where, signed.data, signed.signatures)
-    signers = trust.allowed(signers, f"{release.KIND}:{name}", where)
-    title = release.PACKAGE.title(name, str(number))
-    return lists.accepted(f"{name} {number}", title, signers, release.PACKAGE.needs_withdrawals, signed.digest)
+    where = f"{source.remote}/{statements.name_of(signed.digest)}"
+    trusted = None if source.remote.is_unsigned else trust.read()
+    parse = functools.partial(release.parse, where=where, name=name, number=number)
+    parsed, accepted = judge(signed, f"{name} {number}", release.PACKAGE, trusted, lists, parse)
+    return Verified(parsed, signed, accepted.key, source, accepted.withdrawn)
 
 
 class PassedOver(NamedTuple):

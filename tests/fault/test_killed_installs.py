@@ -13,7 +13,7 @@ from support.kernels.registries import Registry
 
 from opforge.packages.form import version
 from opforge.packages.installed import releases
-from opforge.packages.registry import install_release, selection, verification
+from opforge.packages.registry import install_release, selection, verify_installed
 from opforge.remote import blobs
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks processes and kills them")
@@ -46,7 +46,7 @@ def state(registry):
     """Returns what is installed: "nothing", or "intact"; anything else is a failure."""
     for name in releases.names(registry.root):
         for release in releases.matching(registry.root, name, version.ANY):
-            problems = verification.problems(release, deep=True)
+            problems = verify_installed.problems(release, deep=True)
             assert problems == [] and release.variants
             return "intact"
     return "nothing"

@@ -207,7 +207,7 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/test_fetch.py", REMOTES),
     ),
     "what_was_withdrawn_is_chosen": Edit(
-        "remote/accepted_signatures.py", "    if accepted.withdrawn:\n", "    if False:\n", SIGNATURES
+        "remote/take.py", "                if accepted.withdrawn:\n", "                if False:\n", SIGNATURES
     ),
     "an_older_list_of_withdrawals_is_used": Edit(
         "remote/signatures/seen.py",

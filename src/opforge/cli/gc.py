@@ -11,6 +11,7 @@ from .output import counted, emit_json, size_text
 from .remote.stores import is_url, opened
 from .removed import dry_run_option, remove, show, summary
 from .units import age, size
+from .verbs import WITHOUT_NAMES
 
 
 @click.command("gc", cls=Guarded)
@@ -45,7 +46,8 @@ def command(
     """
     if url:
         if not is_url(url):
-            raise click.UsageError(f"{url!r}: expected the URL of a store, or nothing for the cache.")
+            expected = "expected the URL of a store, or nothing for the cache"
+            raise click.UsageError(f"{url!r}: {expected}. It takes no names: {WITHOUT_NAMES['gc']}.")
         if max_size is not None or max_age is not None:
             raise click.UsageError("--max-size and --max-age limit the cache: leave out the URL.")
         return _collect(url, unused_for, dry_run, as_json)

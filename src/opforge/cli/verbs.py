@@ -41,6 +41,12 @@ WITHOUT_MEANING: Mapping[str, Mapping[str, str]] = {
     "key trust --for": {},
 }
 """Verb -> kind -> why the verb has no meaning for it; "" stands for all others. A kind that is not there has one."""
+WITHOUT_NAMES: Mapping[str, str] = {
+    "gc": "its limits are for the whole cache, and opforge rm removes what is named",
+    "verify URL": "a store is checked as a whole",
+    "gc URL": "it removes what nothing in the store names",
+}
+"""Verb -> why it takes no names. All others take them."""
 
 
 def without_meaning(verb: str, kind: str) -> str:

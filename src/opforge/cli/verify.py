@@ -49,7 +49,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
     url, names = split(words)
     if url:
         if names or deep:
-            raise click.UsageError("a store is checked as a whole: leave out names and --deep.")
+            raise click.UsageError(f"{verbs.WITHOUT_NAMES['verify URL']}: leave out names and --deep.")
         return _verify_store(url, as_json)
     named = kinds.by_kind(names, "verify")
     nothing: dict[str, Any] = {"checked": 0, "damaged": []}
@@ -130,7 +130,7 @@ def _problem(kind: Kind, one: StoredArtifact, owners: Collection[int]) -> str:
 
 
 def _verify_packages(names: Sequence[str], deep: bool) -> list[dict[str, Any]]:
-    from opforge.packages.registry import verification
+    from opforge.packages.registry import verify_installed
 
     from .kernels.installed import damaged, releases_of
 
@@ -141,7 +141,7 @@ def _verify_packages(names: Sequence[str], deep: bool) -> list[dict[str, Any]]:
             "folder": release.root.path,
             "signer": release.signer,
             "assurance": release.assurance,
-            "problems": verification.problems(release, deep),
+            "problems": verify_installed.problems(release, deep),
         }
         for release in releases_of(names)
     ] + damaged(names)

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from opforge.compat.rebinding import Rebound, Replacement, rebind, restore
+from opforge.compat.tested_version import installed_version
 from opforge.errors import HubLoaderError, KernelIncompatibleError, KernelLockError, KernelNotFoundError
 from opforge.packages.form import names
 from opforge.packages.form import version as versions
@@ -52,7 +53,10 @@ def install(*, lock: str | os.PathLike[str] | None = None, hub_cache: bool = Fal
         KernelFormatError, KernelLockError: The lock file cannot be used.
     """
     uninstall()
-    version, locked = _installed_version(), os.fspath(lock) if lock is not None else ""
+    version, locked = (
+        installed_version("kernels", "kernels", TESTED, HubLoaderError),
+        os.fspath(lock) if lock is not None else "",
+    )
     if locked:
         callers_lock.in_file(locked, "")  # one that is damaged is an error now
     try:
@@ -75,21 +79,6 @@ def uninstall() -> None:
         _forget(importlib.import_module("kernels.layer.layer"))
     restore(_rebound)
     _rebound.clear()
-
-
-def _installed_version() -> str:
-    """Returns the version of `kernels`, and warns if it is untested. Raises HubLoaderError if there is none."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from packaging.specifiers import SpecifierSet
-
-    try:
-        installed = version("kernels")
-    except PackageNotFoundError:
-        raise HubLoaderError("it is not installed", TESTED) from None
-    if installed not in SpecifierSet(TESTED):
-        log.warning("kernels %s is installed, and opforge was tested with kernels%s only", installed, TESTED)
-    return installed
 
 
 def _forget(layers: Any) -> None:

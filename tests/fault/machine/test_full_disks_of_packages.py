@@ -13,7 +13,7 @@ from opforge.packages.form import version
 from opforge.packages.installed import releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import pack
-from opforge.packages.registry import install_release, publish, selection, verification
+from opforge.packages.registry import install_release, publish, selection, verify_installed
 from opforge.packages.sources import reading
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
@@ -54,14 +54,14 @@ def test_an_installation_on_a_full_disk_leaves_nothing(registry, mount_tmpfs):
         try:
             release, _is_new = install_release.install_release(root, choice)
             outcomes.add("installed")
-            assert verification.problems(release, deep=True) == []
+            assert verify_installed.problems(release, deep=True) == []
         except KernelInstallError as error:
             outcomes.add("full")
             assert "the disk is full; nothing was installed. Free some space" in str(error)
             assert files(root.path) == [] and releases.names(root) == []
         os.unlink(disk / "filler")
         release, _is_new = install_release.install_release(root, choice)
-        assert verification.problems(release, deep=True) == []
+        assert verify_installed.problems(release, deep=True) == []
         remove.remove(root, "acme/plain", version.ANY)
         assert files(root.path) == []
     assert outcomes == {"installed", "full"}

@@ -5,15 +5,14 @@ It is a program of its own, as ptx_checks.py is. It prints JSON: the error of ea
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from support.attention.float64_errors import block_sparse
 from support.ptx import ptx_device, ptx_machine
+from support.ptx.programs import run_checks
 from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import attention as builders
@@ -230,15 +229,7 @@ CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().i
 
 def main(names: Sequence[str] = ()) -> None:
     """Runs these checks, or all, and prints the errors."""
-    errors = {}
-    for name in names or CHECKS:
-        torch.manual_seed(0)
-        try:
-            CHECKS[name]()
-            errors[name] = ""
-        except Exception:
-            errors[name] = traceback.format_exc()
-    print(json.dumps({"errors": errors}))
+    run_checks(CHECKS, names)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ It is a program of its own (see there). It prints JSON: the error of each check 
 from __future__ import annotations
 
 import importlib
-import json
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from support.ptx import ptx_device, ptx_machine
+from support.ptx.programs import run_checks
 
 from opforge.builders.triton import TRITON_BUILDERS
 from opforge.ops import triton as ops
@@ -367,16 +366,7 @@ def main(names: Sequence[str] = (), short: bool = False) -> None:
     """
     if short:
         ROWS[:] = FEWER_ROWS
-    errors = {}
-    for name in names or CHECKS:
-        check = CHECKS[name]
-        torch.manual_seed(0)
-        try:
-            check()
-            errors[name] = ""
-        except Exception:
-            errors[name] = traceback.format_exc()
-    print(json.dumps({"errors": errors, "launched": sorted(set(device.launches))}))
+    run_checks(CHECKS, names, launched=device.launches)
 
 
 if __name__ == "__main__":

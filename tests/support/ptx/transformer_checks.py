@@ -6,13 +6,12 @@ also counts the bytes that the kernels read and write.
 
 from __future__ import annotations
 
-import json
-import traceback
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from support.ptx import ptx_device
+from support.ptx.programs import run_checks
 from support.ragged.batches import RaggedBatch
 
 from opforge.builders.triton import transformer as builders
@@ -209,12 +208,4 @@ CHECKS = {name.removeprefix("check_"): globals()[f"check_{name}"] for name in NA
 
 def main(names: Sequence[str] = ()) -> None:
     """Runs these checks, or all, and prints the errors."""
-    errors = {}
-    for name in names or CHECKS:
-        torch.manual_seed(0)
-        try:
-            CHECKS[name]()
-            errors[name] = ""
-        except Exception:
-            errors[name] = traceback.format_exc()
-    print(json.dumps({"errors": errors}))
+    run_checks(CHECKS, names)

@@ -1,4 +1,8 @@
-"""`opforge install`: packages in an environment, for a user, or in a folder."""
+"""`opforge install`: packages in an environment, for a user, or in a folder.
+
+One release is installed by `packages/registry/install_release.py`, which `packages/project/install_locked.py` calls for
+each of a lock file. Its files and its record are written by `packages/installed/add.py`.
+"""
 
 from __future__ import annotations
 

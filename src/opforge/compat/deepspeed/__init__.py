@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -11,6 +10,7 @@ from typing import Any
 
 from opforge.accelerator.select import get_accelerator
 from opforge.compat.rebinding import Replacement, rebind, restore
+from opforge.compat.tested_version import installed_version
 from opforge.errors import DeepSpeedError
 from opforge.foundation import settings
 
@@ -21,7 +21,6 @@ __all__ = ["TESTED", "install", "uninstall"]
 TESTED = "==0.19.8"
 """The versions of DeepSpeed that opforge's tests ran with."""
 
-log = logging.getLogger("opforge")
 _undo: list[Callable[[], None]] = []
 
 
@@ -37,7 +36,7 @@ def install(builders: Collection[str] = DROP_IN) -> None:
         DeepSpeedError: DeepSpeed is missing, or its interface differs too much from the one that opforge supports.
     """
     uninstall()
-    version, accelerator = _installed_version(), get_accelerator()
+    version, accelerator = installed_version("deepspeed", "DeepSpeed", TESTED, DeepSpeedError), get_accelerator()
     try:
         package = importlib.import_module("deepspeed.accelerator")
         op_builders = importlib.import_module("deepspeed.ops.op_builder")
@@ -61,21 +60,6 @@ def uninstall() -> None:
     """Restores DeepSpeed's accelerator and builders. Optimizers that exist keep the op that they loaded."""
     while _undo:
         _undo.pop()()
-
-
-def _installed_version() -> str:
-    """Returns DeepSpeed's version, and warns if it is untested. Raises DeepSpeedError if there is none."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from packaging.specifiers import SpecifierSet
-
-    try:
-        installed = version("deepspeed")
-    except PackageNotFoundError:
-        raise DeepSpeedError("it is not installed", TESTED) from None
-    if installed not in SpecifierSet(TESTED):
-        log.warning("DeepSpeed %s is installed, and opforge was tested with DeepSpeed%s only", installed, TESTED)
-    return installed
 
 
 def _rebind_builders(adapter: Any, op_builders: Any) -> Callable[[], None]:

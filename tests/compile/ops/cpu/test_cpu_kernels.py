@@ -5,14 +5,13 @@ import math
 
 import pytest
 import torch
+from support import cases
 from support.cpu_ops import ADAM, LOW, assert_rounds_to, inputs, run_adam
 
 from opforge.builders.cpu.adagrad import CPUAdagradBuilder
 from opforge.builders.cpu.adam import CPUAdamBuilder
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.ops import reference
-from opforge.ops.cases import cases_of
-from opforge.testing import comparison
 
 pytestmark = pytest.mark.compile
 
@@ -25,13 +24,8 @@ ADAGRAD = {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1}
 
 def test_the_cases_hold_on_each_level(cpu_adam, cpu_adagrad, cpu_lion):
     """The contract tries them on this CPU's own level alone."""
-    ops = {CPUAdamBuilder: cpu_adam, CPUAdagradBuilder: cpu_adagrad, CPULionBuilder: cpu_lion}
-    for builder, case in [(each, case) for each in ops for case in cases_of(each) if case.reference]:
-        function = case.bound(ops[builder])
-        for shape, dtype in itertools.product(case.shapes, case.dtypes):
-            first, second = (comparison.make_arguments(case, function, shape, dtype, "cpu") for _ in range(2))
-            problem = comparison.problem(case, comparison.results(function, first, case.keywords), second)
-            assert not problem, (case.name, shape, dtype, problem)
+    for builder, op in ((CPUAdamBuilder, cpu_adam), (CPUAdagradBuilder, cpu_adagrad), (CPULionBuilder, cpu_lion)):
+        cases.check_results(builder, op)
 
 
 @pytest.mark.parametrize(("params", "grads", "states"), MIXED)

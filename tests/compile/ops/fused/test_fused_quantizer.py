@@ -1,16 +1,13 @@
 """The group quantizer beyond its contract: the GPU's own source run on the host, random numbers, sums, errors."""
 
-import itertools
-
 import pytest
 import torch
+from support import cases
 from support.gpu import gpu_on_host
 
 from opforge.builders.cpu.quantizer import QuantizerBuilder
 from opforge.builders.cuda.quantizer import QuantizerBuilder as CudaQuantizerBuilder
 from opforge.ops import reference
-from opforge.ops.cases import cases_of
-from opforge.testing import comparison
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
@@ -45,12 +42,7 @@ def values(shape, dtype=torch.float32, seed=0):
 
 def test_the_cases_hold_for_the_gpus_source_too(op):
     """The contract tries them with the CPU's kernels alone."""
-    for case in [case for case in cases_of(QuantizerBuilder) if case.reference]:
-        function = case.bound(op)
-        for shape, dtype in itertools.product(case.shapes, case.dtypes):
-            first, second = (comparison.make_arguments(case, function, shape, dtype, "cpu") for _ in range(2))
-            problem = comparison.problem(case, comparison.results(function, first, case.keywords), second)
-            assert not problem, (case.name, shape, dtype, problem)
+    cases.check_results(QuantizerBuilder, op)
 
 
 @pytest.mark.parametrize("elements", [40_000, 140_000])

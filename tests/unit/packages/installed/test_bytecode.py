@@ -23,7 +23,7 @@ from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.load import tree
-from opforge.packages.registry import verification
+from opforge.packages.registry import verify_installed
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def test_what_was_changed_is_not_used_and_is_made_again(registry, bytecode, chan
     change(bytecode, tmp_path)
     assert loaded().VALUE == 1
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
-    (problem,) = verification.problems(release, deep=False)
+    (problem,) = verify_installed.problems(release, deep=False)
     assert "File hash mismatch for __pycache__/__init__." in problem
-    assert verification.problems(registry.install(), deep=True) == []
+    assert verify_installed.problems(registry.install(), deep=True) == []
     assert loaded().VALUE == 1 and type(loaded().__loader__) is SourceFileLoader
 
 
@@ -92,7 +92,7 @@ def test_the_bytecode_of_a_copied_environment_is_used(registry, bytecode, monkey
 def test_what_another_python_adds_changes_nothing(registry, bytecode):
     write(os.path.dirname(bytecode), "__init__.cpython-399.pyc", "")
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
-    assert verification.problems(release, deep=True) == []
+    assert verify_installed.problems(release, deep=True) == []
     assert type(loaded().__loader__) is SourceFileLoader
 
 
@@ -104,7 +104,7 @@ def test_what_an_older_opforge_has_installed_is_loaded(registry, bytecode):
         del part["bytecode"]
     write(os.path.dirname(path), os.path.basename(path), json.dumps(value))
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
-    assert loaded().VALUE == 1 and verification.problems(release, deep=True) == []
+    assert loaded().VALUE == 1 and verify_installed.problems(release, deep=True) == []
 
 
 LOAD = """
@@ -130,7 +130,7 @@ def test_bytecode_of_another_level_of_optimization_is_not_used(registry, bytecod
         assert child_processes.run_python(LOAD, env={**names, "PYTHONOPTIMIZE": level}).strip() == "1"
         time.sleep(1.1)
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
-    (problem,) = verification.problems(release, deep=True)
+    (problem,) = verify_installed.problems(release, deep=True)
     assert problem.endswith(f"bytecode that no installation has made: __pycache__/{os.path.basename(planted)}")
 
 
@@ -148,7 +148,7 @@ def test_bytecode_of_a_module_that_the_package_lacks_is_a_change(registry, tmp_p
         loaded()
     for deep in (False, True):
         (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
-        (problem,) = verification.problems(release, deep)
+        (problem,) = verify_installed.problems(release, deep)
         assert problem.endswith(f"Unknown file: {name}")
     registry.install()
     assert loaded().VALUE == 1 and not os.path.exists(planted)

@@ -16,7 +16,7 @@ from opforge.packages.form import digests, version
 from opforge.packages.form.digests import SIZES
 from opforge.packages.installed import releases
 from opforge.packages.load import get_kernel as loading
-from opforge.packages.registry import verification
+from opforge.packages.registry import verify_installed
 from opforge.remote import blobs
 
 RECORD = {
@@ -131,6 +131,6 @@ def test_a_link_out_of_what_is_installed_is_a_change(registry, tmp_path, monkeyp
     with pytest.raises(KernelIncompatibleError, match=rf"changed after it was installed \({name} is a link\): install"):
         opforge.get_kernel("acme/plain")
     (release,) = releases.matching(registry.root, "acme/plain", version.ANY)
-    assert verification.problems(release, deep=False) == [f"torch-universal: {name} is a link"]
+    assert verify_installed.problems(release, deep=False) == [f"torch-universal: {name} is a link"]
     registry.install()
     assert opforge.get_kernel("acme/plain").VALUE == 1

@@ -17,7 +17,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.pack.run import pack
-from opforge.packages.registry import index, install_release, publish, selection, verification
+from opforge.packages.registry import index, install_release, publish, selection, verify_installed
 from opforge.packages.sources import reading
 from opforge.remote import statements
 from opforge.remote.signatures import keys
@@ -160,7 +160,7 @@ class TestRefused:
 
         monkeypatch.setattr(add, "staging", staged)
         installed, _is_new = install_release.install_release(registry.root, choice)
-        assert verification.problems(installed, deep=True) == []
+        assert verify_installed.problems(installed, deep=True) == []
 
 
 class TestRemove:
@@ -233,6 +233,6 @@ def test_a_package_is_found_in_a_root_that_was_moved(registry, tmp_path):
     shutil.move(registry.root.path, tmp_path / "moved")
     moved = registry.root._replace(path=str(tmp_path / "moved"))
     (moved_release,) = releases.matching(moved, "acme/plain", version.ANY)
-    assert verification.problems(moved_release, deep=True) == []
+    assert verify_installed.problems(moved_release, deep=True) == []
     with pytest.raises(KernelNotFoundError):
         registry.install(numbers=7)

@@ -12,7 +12,7 @@ from opforge.foundation import memory
 from opforge.packages.project import locking
 from opforge.packages.project.install_locked import install_locked
 from opforge.packages.project.lock_file import write as write_lock
-from opforge.packages.registry import verification
+from opforge.packages.registry import verify_installed
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def project(registry, requests):
 
 def install(registry, project, *urls):
     ((release, is_new),) = install_locked(registry.root, project, True, False, urls or [registry.url])
-    assert is_new and verification.problems(release, deep=True) == []
+    assert is_new and verify_installed.problems(release, deep=True) == []
 
 
 def kept():

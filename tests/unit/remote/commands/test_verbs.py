@@ -51,7 +51,9 @@ def test_a_kind_that_is_new_has_no_inputs_that_explain_could_compare(nodes, monk
 
 
 def test_the_others_take_no_names():
-    assert verbs.WITHOUT_MEANING.keys() - WORDS.keys() == {"gc", "verify URL", "gc URL", "key trust --for"}
+    assert verbs.WITHOUT_MEANING.keys() - WORDS.keys() == {*verbs.WITHOUT_NAMES, "key trust --for"}
+    assert verbs.WITHOUT_NAMES["gc"] in run("gc", "jit:some", code=2)
+    assert verbs.WITHOUT_NAMES["verify URL"] in run("verify", "file:///tmp", "jit:some", code=2)
 
 
 def test_a_package_is_published_from_its_folder():

@@ -34,6 +34,34 @@ using signature_t = typename Signature<std::decay_t<F>>::type;
 template <class T>
 using bare_t = std::remove_cv_t<std::remove_reference_t<T>>;
 
+// What owns an argument's contents while a function runs: of a view what it shows.
+template <class T>
+struct Owned {
+    using type = T;
+};
+template <class T>
+struct Owned<c10::ArrayRef<T>> {
+    using type = std::vector<T>;
+};
+template <class T>
+struct Owned<std::optional<c10::ArrayRef<T>>> {
+    using type = std::optional<std::vector<T>>;
+};
+template <class T>
+struct Owned<c10::OptionalArrayRef<T>> {
+    using type = std::optional<std::vector<T>>;
+};
+template <>
+struct Owned<std::string_view> {
+    using type = std::string;
+};
+template <>
+struct Owned<std::optional<std::string_view>> {
+    using type = std::optional<std::string>;
+};
+template <class T>
+using owned_t = typename Owned<T>::type;
+
 template <class K, class = void>
 struct HandsItself : std::false_type {};
 template <class K>

@@ -5,6 +5,7 @@
 #include <list>
 #include <set>
 
+#include "callables.h"
 #include "indexing.h"
 #include "python.h"
 
@@ -601,7 +602,8 @@ struct Convert<std::pair<A, B>> : ConvertTuple<std::pair<A, B>, A, B> {};
 // What is kept of an argument while a function runs.
 template <class T>
 struct Kept {
-    using type = std::conditional_t<UsesInstances<T>::value, Loaded<T>, T>;
+    using owned = opforge_facade_detail::owned_t<T>;
+    using type = std::conditional_t<std::is_same_v<owned, T> && UsesInstances<T>::value, Loaded<T>, owned>;
 };
 template <class T>
 struct Kept<T*> {
@@ -611,26 +613,6 @@ struct LoadedText;
 template <>
 struct Kept<const char*> {
     using type = LoadedText;
-};
-template <class T>
-struct Kept<c10::ArrayRef<T>> {
-    using type = std::vector<T>;
-};
-template <class T>
-struct Kept<std::optional<c10::ArrayRef<T>>> {
-    using type = std::optional<std::vector<T>>;
-};
-template <class T>
-struct Kept<c10::OptionalArrayRef<T>> {
-    using type = std::optional<std::vector<T>>;
-};
-template <>
-struct Kept<std::string_view> {
-    using type = std::string;
-};
-template <>
-struct Kept<std::optional<std::string_view>> {
-    using type = std::optional<std::string>;
 };
 template <class T>
 using kept_t = typename Kept<std::remove_cv_t<std::remove_reference_t<T>>>::type;

@@ -14,31 +14,7 @@ namespace opforge_facade_detail {
 
 // What is kept of an op's argument while its function runs.
 template <class T>
-struct Kept {
-    using type = std::remove_cv_t<T>;
-};
-template <class T>
-struct Kept<c10::ArrayRef<T>> {
-    using type = std::vector<T>;
-};
-template <class T>
-struct Kept<std::optional<c10::ArrayRef<T>>> {
-    using type = std::optional<std::vector<T>>;
-};
-template <class T>
-struct Kept<c10::OptionalArrayRef<T>> {
-    using type = std::optional<std::vector<T>>;
-};
-template <>
-struct Kept<std::string_view> {
-    using type = std::string;
-};
-template <>
-struct Kept<std::optional<std::string_view>> {
-    using type = std::optional<std::string>;
-};
-template <class T>
-using op_kept_t = typename Kept<bare_t<T>>::type;
+using op_kept_t = owned_t<bare_t<T>>;
 
 template <class T>
 struct IsDict : std::false_type {};

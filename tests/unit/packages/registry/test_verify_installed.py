@@ -10,7 +10,7 @@ from support.text_files import write
 
 from opforge.packages.form.version import Version
 from opforge.packages.installed import receipt, releases
-from opforge.packages.registry import verification
+from opforge.packages.registry import verify_installed
 from opforge.remote import statements
 from opforge.remote.signatures import trust
 
@@ -23,7 +23,7 @@ def installed(registry):
 
     def problems():
         present = releases.read(registry.root, "acme/plain", Version(1))
-        return verification.problems(present, deep=False), verification.problems(present, deep=True)
+        return verify_installed.problems(present, deep=False), verify_installed.problems(present, deep=True)
 
     assert problems() == ([], [])
     return problems

@@ -1,0 +1,10 @@
+"""The cases of an op, for another library than its contract loads: a level of the CPU, or the GPU's own source."""
+
+from __future__ import annotations
+
+from opforge.testing import OpContract
+
+
+def check_results(builder, op):
+    """Compares the results of an op with the references of a builder's cases, for each shape and dtype."""
+    type("Results", (OpContract,), {"builder": builder, "loaded": op})().test_results_agree_with_float64()
