@@ -69,6 +69,17 @@ def test_results_and_gradients_are_as_exact_as_torchs(used_op, shape, dtype):
     check_errors(ours, exact, inputs(shape, dtype))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_that_hides_all_keys_by_the_lowest_number_has_the_mean_of_the_values_and_its_gradients(used_op, dtype):
+    mask = torch.zeros(1, 1, 1, 40, 40, dtype=dtype)
+    mask[..., :3, :] = mask[..., 5:20] = torch.finfo(dtype).min
+    check_errors(
+        lambda *tensors: ours(*tensors, mask),
+        lambda *tensors: exact(*tensors, mask.to(tensors[0].dtype)),
+        inputs((1, 1, 40, 1, 16), dtype)[:3],
+    )
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_keys_may_have_another_length_and_biases_may_be_missing(used_op, count):
     for keys in (1, 40, 131):
