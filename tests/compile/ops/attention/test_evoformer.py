@@ -80,6 +80,13 @@ def test_a_row_that_hides_all_keys_by_the_lowest_number_has_the_mean_of_the_valu
     )
 
 
+def test_a_second_derivative_is_an_error(used_op):
+    q = torch.randn(1, 1, 5, 1, 16, requires_grad=True)
+    (dq,) = torch.autograd.grad(ours(q, q, q).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"opforge_attention.attention_backward has no gradient: .* use torch's own"):
+        dq.sum().backward()
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_keys_may_have_another_length_and_biases_may_be_missing(used_op, count):
     for keys in (1, 40, 131):
