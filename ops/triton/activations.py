@@ -144,7 +144,9 @@ def _fake_two(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _gelu = registry.define("gelu(Tensor x, str approximate) -> Tensor", _gelu_forward, _fake)
-_gelu_gradient = registry.define_gradient("gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake)
+_gelu_gradient = registry.define_gradient(
+    "gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake
+)
 _swiglu = registry.define("swiglu(Tensor gate, Tensor up) -> Tensor", _swiglu_forward, _fake)
 _swiglu_gradient = registry.define_gradient(
     "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)", _swiglu_backward, _fake_two

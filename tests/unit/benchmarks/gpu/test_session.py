@@ -16,7 +16,9 @@ TEXT = (Path(CHECKOUT) / "benchmarks" / "gpu" / "README.md").read_text(encoding=
 
 def test_every_op_is_built_before():
     found = re.search(r"^build-ops (.*?) --target cuda:", TEXT, re.DOTALL | re.MULTILINE)
-    assert found and sorted(found[1].replace("\\", "").split()) == sorted(name.removesuffix("Builder") for name in BUILDERS)
+    assert found and sorted(found[1].replace("\\", "").split()) == sorted(
+        name.removesuffix("Builder") for name in BUILDERS
+    )
 
 
 def test_every_test_is_run_once():
