@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from opforge.fast_path import library
+from opforge.ops import second_derivatives
 from opforge.ops.host_op import host_op, on_host
 
 library.record_kernels()  # compiled graphs depend on what is registered below
@@ -201,4 +202,5 @@ def _define(schema: str, run: Any, fake: Any) -> Any:
 
 _attention = _define(SCHEMA, _forward, _fake)
 _gradient = _define(BACKWARD_SCHEMA, _backward, _fake_backward)
+second_derivatives.refuse(_gradient, LIBRARY)
 torch.library.register_autograd(_attention, _autograd, setup_context=_save, lib=LIBRARY)

@@ -41,6 +41,8 @@ def _bytes_of(torch: Any, op: Any, tensor: Any) -> Tensor:
         raise ValueError("cast_to_byte_tensor: the tensor's memory is not its value: pass resolve_conj().resolve_neg()")
     if tensor.nbytes <= 1:
         return cast("Tensor", tensor)
+    if tensor.is_contiguous():  # the usual case takes a quarter of the time
+        return cast("Tensor", tensor.detach().view(-1).view(torch.uint8))
     numbers = torch.tensor([tensor.shape, tensor.stride()], dtype=torch.int64)
     if not op.is_one_block(tensor.dim(), numbers[0].data_ptr(), numbers[1].data_ptr()):
         raise ValueError(

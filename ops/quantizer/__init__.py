@@ -5,7 +5,8 @@ The first argument of each function is the loaded op; the op's module holds the 
 A tensor is split, in memory order, into `groups` groups of equal size. The codes of a group are integers in
 [-128, 127] for 8 bits and [-8, 7] for 4 bits. Symmetric: value = code * scale. Asymmetric: value = code * scale +
 offset. The params of the groups are float32: [groups, 1] with the scale, or [groups, 2] with scale and offset. Of two
-4-bit codes in a byte, the first is in the upper half. A group with an inf or a NaN is dequantized to NaN.
+4-bit codes in a byte, the first is in the upper half. A group with an inf or a NaN has no finite value after
+dequantization: it is NaN, but for an inf of any sign, which is inf.
 """
 
 from __future__ import annotations

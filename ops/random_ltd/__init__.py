@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from opforge.ops.host_op import host_op, on_host
 
@@ -105,6 +106,7 @@ class _Gather(torch.autograd.Function):
         return token_gather(_op(activations), activations, indices, batch_first)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (indices,) = ctx.saved_tensors
         whole = gradients[0].new_zeros(ctx.shape)
@@ -120,6 +122,7 @@ class _Scatter(torch.autograd.Function):
         return token_scatter_(_op(part), whole, part, indices, batch_first)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (indices,) = ctx.saved_tensors
         part = token_gather(_op(gradients[0]), gradients[0], indices, ctx.batch_first)

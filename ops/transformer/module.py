@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from . import layer
 from .steps import Form, Weights
@@ -58,6 +59,7 @@ class _Layer(torch.autograd.Function):
         return results[0]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         saved, input, rest = tensors[: ctx.count], tensors[ctx.count], tensors[ctx.count + 1 :]

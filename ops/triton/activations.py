@@ -144,11 +144,11 @@ def _fake_two(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _gelu = registry.define("gelu(Tensor x, str approximate) -> Tensor", _gelu_forward, _fake)
-_gelu_call = registry.direct(_gelu, _gelu_forward)
-_gelu_gradient = registry.define("gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake)
+_gelu_gradient = registry.define_gradient(
+    "gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake
+)
 _swiglu = registry.define("swiglu(Tensor gate, Tensor up) -> Tensor", _swiglu_forward, _fake)
-_swiglu_call = registry.direct(_swiglu, _swiglu_forward)
-_swiglu_gradient = registry.define(
+_swiglu_gradient = registry.define_gradient(
     "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)", _swiglu_backward, _fake_two
 )
 
@@ -170,5 +170,5 @@ def _swiglu_autograd(ctx: Any, dy: Tensor) -> Any:
     return _swiglu_gradient(dy, *ctx.saved_tensors)
 
 
-torch.library.register_autograd(_gelu, _gelu_autograd, setup_context=_save_gelu, lib=registry.LIBRARY)
-torch.library.register_autograd(_swiglu, _swiglu_autograd, setup_context=_save_swiglu, lib=registry.LIBRARY)
+_gelu_call = registry.differentiable(_gelu, _gelu_forward, _save_gelu, _gelu_autograd)
+_swiglu_call = registry.differentiable(_swiglu, _swiglu_forward, _save_swiglu, _swiglu_autograd)

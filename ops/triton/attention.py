@@ -88,7 +88,7 @@ class Call:
     def _bias(self, number: int, bias: Tensor) -> Tensor:
         if self.options.multiplied >> number & 1:
             bias = torch.where(bias == 0, float("-inf"), 0.0).to(bias.dtype)
-        missing = -bias.shape[-1] % MULTIPLE
+        missing = -self.keys % MULTIPLE or (0 if self.keys else MULTIPLE)  # strides of rows without keys are any
         if missing:
             return pad(bias, (0, missing))
         return bias if _is_aligned(bias) else bias.clone(memory_format=torch.contiguous_format)

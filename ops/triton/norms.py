@@ -213,7 +213,7 @@ def _fake_backward(dy: Tensor, x: Tensor, *others: Tensor) -> tuple[Tensor, ...]
 
 
 _rms_forward = registry.define("rms_norm(Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)", _rms, _fake_forward)
-_rms_gradient = registry.define(
+_rms_gradient = registry.define_gradient(
     "rms_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor rstds) -> (Tensor, Tensor)",
     _rms_backward,
     _fake_backward,
@@ -221,8 +221,7 @@ _rms_gradient = registry.define(
 _layer_forward = registry.define(
     "layer_norm(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)", _layer, _fake_forward
 )
-_rms_call, _layer_call = registry.direct(_rms_forward, _rms), registry.direct(_layer_forward, _layer)
-_layer_gradient = registry.define(
+_layer_gradient = registry.define_gradient(
     "layer_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor bias, Tensor means, Tensor rstds)"
     " -> (Tensor, Tensor, Tensor)",
     _layer_backward,
@@ -243,5 +242,5 @@ def _layer_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ..
     return (*_layer_gradient(dy, *ctx.saved_tensors), None)
 
 
-torch.library.register_autograd(_rms_forward, _rms_autograd, setup_context=_save, lib=registry.LIBRARY)
-torch.library.register_autograd(_layer_forward, _layer_autograd, setup_context=_save, lib=registry.LIBRARY)
+_rms_call = registry.differentiable(_rms_forward, _rms, _save, _rms_autograd)
+_layer_call = registry.differentiable(_layer_forward, _layer, _save, _layer_autograd)

@@ -22,6 +22,7 @@ from opforge.builders.triton_op_builder.rows import Size, size_for
 from opforge.errors import OpIncompatibleError
 from opforge.fast_path import library
 from opforge.foundation import settings
+from opforge.ops import second_derivatives
 
 from . import devices
 
@@ -70,31 +71,65 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> An
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-def direct(op: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+def direct(op: Any, run: Callable[..., Any], with_gradient: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Returns a function that calls `run` itself where torch's dispatcher, which takes 10 us, would do nothing else.
 
-    The dispatcher is needed for gradients, torch.compile, traces, transforms, modes, the profiler and subclasses.
+    The dispatcher is needed for torch.compile, traces, transforms, modes, the profiler and subclasses. Calls that need
+    a gradient are passed to `with_gradient`, by default `op`.
     """
+    differentiated = with_gradient or op
 
     def call(*arguments: Any) -> Any:
         if torch.compiler.is_compiling() or _is_observed():
             return op(*arguments)
-        with_gradients = torch.is_grad_enabled()
+        with_gradients, needs_gradient = torch.is_grad_enabled(), False
         for argument in arguments:
             kind = type(argument)
             if kind in NUMBERS:  # isinstance takes twice as long
                 continue
-            if isinstance(argument, Tensor) and (
-                kind not in PLAIN
-                or (with_gradients and argument.requires_grad)
-                or argument.is_meta
-                or argument.is_neg()  # the dispatcher computes what such a tensor and a zero tensor stand for
-                or argument._is_zerotensor()
-            ):
-                return op(*arguments)
-        return run(*arguments)
+            if isinstance(argument, Tensor):
+                if (
+                    kind not in PLAIN
+                    or argument.is_meta
+                    or argument.is_neg()  # the dispatcher computes what such a tensor and a zero tensor stand for
+                    or argument._is_zerotensor()
+                ):
+                    return op(*arguments)
+                needs_gradient = needs_gradient or (with_gradients and argument.requires_grad)
+        return differentiated(*arguments) if needs_gradient else run(*arguments)
 
     return call
+
+
+def differentiable(
+    op: Any, run: Callable[..., Any], save: Callable[..., None], gradient: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Registers the gradient of an op, and returns the function of `direct`.
+
+    Args:
+        op: The op.
+        run: What it runs.
+        save: Called with ctx, the arguments and the result of a forward.
+        gradient: Called with ctx and the gradients of the results; returns those of the arguments.
+    """
+    torch.library.register_autograd(op, gradient, setup_context=save, lib=LIBRARY)
+
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        result = run(*arguments)
+        save(ctx, arguments, result)
+        return result
+
+    # torch's own class for an op that is written in Python goes through the dispatcher twice more: 45 us.
+    members = {"forward": staticmethod(forward), "backward": staticmethod(gradient)}
+    function: Any = type(op.name().partition("::")[2], (torch.autograd.Function,), members)
+    return direct(op, run, function.apply)
+
+
+def define_gradient(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+    """Registers an op that computes gradients, and returns the function of `direct`."""
+    op = define(schema, run, fake)
+    second_derivatives.refuse(op, LIBRARY)
+    return direct(op, run)
 
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter))

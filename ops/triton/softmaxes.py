@@ -74,8 +74,7 @@ def _fake(x: Tensor, *_others: Tensor) -> Tensor:
 
 
 _softmax = registry.define("softmax(Tensor x) -> Tensor", _forward, _fake)
-_call = registry.direct(_softmax, _forward)
-_gradient = registry.define("softmax_backward(Tensor dy, Tensor y) -> Tensor", _backward, _fake)
+_gradient = registry.define_gradient("softmax_backward(Tensor dy, Tensor y) -> Tensor", _backward, _fake)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -86,4 +85,4 @@ def _autograd(ctx: Any, dy: Tensor) -> Any:
     return _gradient(dy, *ctx.saved_tensors)
 
 
-torch.library.register_autograd(_softmax, _autograd, setup_context=_save, lib=registry.LIBRARY)
+_call = registry.differentiable(_softmax, _forward, _save, _autograd)

@@ -6,10 +6,11 @@ namespace {
 void write_log_sums(const Attention& call, const QueryTile& tile, float* log_sums) {
     for (int64_t i = 0; i < tile.queries; ++i) {
         const float sum = tile.sums[i];
-        const double log_sum = tile.largest[i] + std::log(static_cast<double>(sum));
-        log_sums[i] = sum == 0.0f ? -kInfinity : static_cast<float>(log_sum);
+        const double largest = tile.largest[i], log = std::log(static_cast<double>(sum));
+        log_sums[i] = sum == 0.0f ? -kInfinity : static_cast<float>(largest + log);
         if (call.keeps_remainders()) {
-            log_sums[call.queries + i] = sum == 0.0f ? 0.0f : static_cast<float>(log_sum - log_sums[i]);
+            // Beside the lowest number of a mask also a double would lose the logarithm.
+            log_sums[call.queries + i] = sum == 0.0f ? 0.0f : static_cast<float>((largest - log_sums[i]) + log);
         }
     }
 }

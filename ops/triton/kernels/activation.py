@@ -82,5 +82,6 @@ def swiglu_backward(
     g = tl.load(gate + row * gate_stride + at, mask=here, other=0.0).to(tl.float32)
     u = tl.load(up + row * up_stride + at, mask=here, other=0.0).to(tl.float32)
     sigmoid = 1.0 / (1.0 + tl.exp(-g))
-    tl.store(dgate + row * dgate_stride + at, d * u * sigmoid * (1.0 + g * (1.0 - sigmoid)), mask=here)
-    tl.store(dup + row * dup_stride + at, d * g * sigmoid, mask=here)
+    # The factors that may be 0 come first: of a large gate and gradient the product could be inf, and inf * 0 is NaN.
+    tl.store(dgate + row * dgate_stride + at, sigmoid * (1.0 + g * (1.0 - sigmoid)) * u * d, mask=here)
+    tl.store(dup + row * dup_stride + at, sigmoid * g * d, mask=here)

@@ -6,6 +6,8 @@ Rows have no gaps. An output may be the memory of an input of the same size.
 import triton
 import triton.language as tl
 
+from .norm import mean_from
+
 
 @triton.jit
 def _activated(x, kind):
@@ -82,16 +84,18 @@ def norm(
     lane = tl.arange(0, BLOCK)
     value = _summed(x, residual, lane, lane < columns, RESIDUAL)
     mean = 0.0
+    if CENTRED:
+        first = _summed(x, residual, 0, True, RESIDUAL)
     if ONCE:
         if CENTRED:
-            mean = tl.sum(value, 0) / columns
+            mean = mean_from(first, value, lane < columns, columns)
         distance = tl.where(lane < columns, value - mean, 0.0)
         scale = 1.0 / tl.sqrt_rn(tl.sum(distance * distance, 0) / columns + eps)
         _write(out, total, gamma, beta, value, mean, scale, lane, lane < columns, TOTAL, CENTRED)
     else:
         pivot = 0.0  # near the row's mean, so that squares about it lose little
         if CENTRED:
-            pivot = tl.sum(value, 0) / tl.minimum(columns, BLOCK)
+            pivot = mean_from(first, value, lane < columns, tl.minimum(columns, BLOCK))
         sums = tl.zeros((BLOCK,), tl.float32)
         squares = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, columns, BLOCK):

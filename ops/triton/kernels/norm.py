@@ -10,6 +10,15 @@ import triton.language as tl
 
 
 @triton.jit
+def mean_from(first, value, here, count):
+    """Returns the mean of the values that are `here`. Of `count` equal values it is `first`, without a rounding.
+
+    A mean that is one rounding off would give a row of equal values up to the whole of the weight.
+    """
+    return first + tl.sum(tl.where(here, value - first, 0.0), 0) / count
+
+
+@triton.jit
 def _moments(x, columns, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
     """Returns the mean of a row (0 unless CENTRED) and the sum of squares about it. Reads the row once, by blocks."""
     # Subtracting the first block's mean, which is near the row's compared with the row's deviation, avoids the
@@ -18,7 +27,7 @@ def _moments(x, columns, CENTRED: tl.constexpr, BLOCK: tl.constexpr):
     if CENTRED:
         first = tl.arange(0, BLOCK)
         value = tl.load(x + first, mask=first < columns, other=0.0).to(tl.float32)
-        pivot = tl.sum(value, 0) / tl.minimum(columns, BLOCK)
+        pivot = mean_from(tl.load(x).to(tl.float32), value, first < columns, tl.minimum(columns, BLOCK))
     sums = tl.zeros((BLOCK,), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, columns, BLOCK):
@@ -73,7 +82,7 @@ def forward(
         value = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
         mean = 0.0
         if CENTRED:
-            mean = tl.sum(value, 0) / columns
+            mean = mean_from(tl.load(x).to(tl.float32), value, here, columns)
             centred = tl.where(here, value - mean, 0.0)
             squares = tl.sum(centred * centred, 0)
         else:

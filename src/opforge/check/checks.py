@@ -75,6 +75,7 @@ def run(
     timeout: float,
     ended: Callable[[Checked], None],
     own: Mapping[str, Any] | None = None,
+    is_limited: bool = True,
 ) -> list[Checked]:
     """Checks the accelerators and their ops, or the ops of these names. Returns all in order.
 
@@ -85,6 +86,7 @@ def run(
         timeout: Seconds that one op may take.
         ended: Is called as soon as one was checked.
         own: A class of the user's own for each name that is package.module:Class.
+        is_limited: Whether a run without names ends after MOST_SECONDS.
 
     Raises:
         OpNotFoundError: There is no op, and no package with ops, of a name.
@@ -99,10 +101,11 @@ def run(
     rows = [_prepared(offer, package_of(offer, packages)) for offer in offered]
     rows += [_prepared_kernel(kernel) for kernel in installed]
     accelerators = {} if names else {offer.accelerator.name: offer.accelerator for offer in offered}
-    began, results = time.monotonic(), list[Checked]()
+    ends = time.monotonic() + MOST_SECONDS if is_limited and not names else math.inf
+    results = list[Checked]()
 
     def left() -> float:
-        return began + MOST_SECONDS - time.monotonic()
+        return ends - time.monotonic()
 
     for accelerator in accelerators.values():
         work = functools.partial(stages.check_accelerator, accelerator)
@@ -112,11 +115,12 @@ def run(
     works += [functools.partial(kernels.check_kernel, kernel) for kernel in installed]
     for check, row in zip(works, rows, strict=True):
         if not row.state:
-            most = timeout if names else min(timeout, left())
+            most = min(timeout, left())
             child = own_process.run(check, most) if most > 0 else None
             if child is None or (child.is_late and most < timeout):
                 # The run was over, not the time that an op may take: nothing is known of this one.
-                text = f"the {MOST_SECONDS:.0f} s of a run were over: check it with: opforge check {row.name}"
+                again = f"check it with: opforge check {row.name}, or all with: opforge check --all"
+                text = f"the {MOST_SECONDS:.0f} s of a run were over: {again}"
                 row = row._replace(state="skipped", reason=text)
             else:
                 row = _outcome(row, child)

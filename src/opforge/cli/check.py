@@ -44,16 +44,20 @@ EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or cras
 @click.argument("ops", nargs=-1, metavar="[OP|PACKAGE]...", shell_complete=completed_names.ops)
 @click.option("--device", "devices", multiple=True, help="cpu, cuda, ...; by default the one in use, and the CPU.")
 @click.option("--timeout", type=float, help="Seconds that one op may take (60), or a step of `compiled` (600).")
+@click.option("--all", "is_all", is_flag=True, help="Check all ops, also if that takes longer than two minutes.")
 @click.option("--list", "as_list", is_flag=True, help="Check nothing: show the last check of each op, and its device.")
 @json_option
-def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, as_list: bool, as_json: bool) -> None:
+def command(
+    ops: Sequence[str], devices: Sequence[str], timeout: float | None, is_all: bool, as_list: bool, as_json: bool
+) -> None:
     """Check every op that is usable here: ours, those of other packages, and installed kernel packages.
 
     OP is a builder's name, or package.module:Class of your own. PACKAGE is a Python package that offers ops, or a
     kernel package, ORG/NAME. Each op is loaded and called in a process of its own, so that a crash is one line of the
     table. Its results are compared with a reference in float64, torch.library.opcheck looks at its schema and fake
     kernel, and its speed is measured beside a copy of as many bytes. The accelerator is tested by the contract of
-    accelerators. Ops that are not built yet are built first; the rest takes less than two minutes.
+    accelerators. Ops that are not built yet are built first; the rest takes less than two minutes, and an op for which
+    no time is left is skipped, unless there is --all.
 
     With `compiled` alone no op is checked. The command tests whether compiled graphs can be shared with the installed
     torch: another process must find them without a compiler, and must notice edited ops and failed guards. If a torch
@@ -64,14 +68,14 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, a
       opforge check
       opforge check CPUAdam Quantizer
       opforge check my_package.ops:MyBuilder
-      opforge check --device cuda --json > check.json
+      opforge check --device cuda --all --json > check.json
       opforge check --list acme/relu
       opforge check compiled
     """
     if timeout is not None and timeout <= 0:
         raise click.BadParameter(f"{timeout:g} is not a number of seconds above 0.", param_hint="--timeout")
     if COMPILED in ops:
-        if list(ops) != [COMPILED] or devices or as_list:
+        if list(ops) != [COMPILED] or devices or as_list or is_all:
             raise click.UsageError(f"{COMPILED!r} is checked alone: opforge check {COMPILED} [--timeout N] [--json]")
         _check_compiled(timeout or STEP_SECONDS, as_json)
         return
@@ -82,7 +86,7 @@ def command(ops: Sequence[str], devices: Sequence[str], timeout: float | None, a
 
     ended = _progress if messages.shows_progress() else lambda _row: None
     with _names_explained():
-        results = checks.run(ops, devices, timeout or OP_SECONDS, ended, _own_classes(ops))
+        results = checks.run(ops, devices, timeout or OP_SECONDS, ended, _own_classes(ops), not is_all)
     if as_json:
         from opforge.bench import machine
 

@@ -128,6 +128,10 @@ def test_lengths_of_zero_give_zeros_and_empty_results():
     assert torch.equal(out, torch.zeros_like(q))
     gradients = torch.autograd.grad(out.sum(), (q, k))
     assert not gradients[0].any() and gradients[1].shape == k.shape
+    for bias in (fresh(1, 1, 1, 1, 0), fresh(1, 2, 2, 3, 0)):
+        out = evoformer(q, k, k, bias)
+        assert torch.equal(out, torch.zeros_like(q))
+        assert torch.autograd.grad(out.sum(), bias)[0].shape == bias.shape
 
 
 def test_masked_keys_nan_and_infinity():

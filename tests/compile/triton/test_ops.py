@@ -53,6 +53,14 @@ def test_norms_without_weights_and_with_a_mean_far_from_zero():
     close(ops.rms_norm(x), references.rms_norm(x.double(), torch.ones(()), 1e-6), torch.float32)
 
 
+@pytest.mark.parametrize("columns", [128, 20001])
+def test_a_layer_norm_of_equal_values_is_the_bias_whatever_they_are(columns):
+    """A mean that is one rounding off would give the whole of the weight."""
+    values = torch.rand(32, generator=torch.Generator().manual_seed(0)) * 1e5
+    x, weight, bias = values[:, None].expand(-1, columns).contiguous(), torch.randn(columns), torch.randn(columns)
+    assert torch.equal(ops.layer_norm(x, weight, bias), bias.expand_as(x))
+
+
 def test_gradients_of_norms_are_the_same_bits_each_time():
     x, weight = matrix(40, 64, torch.float32), torch.randn(64, requires_grad=True)
     gradients = []
@@ -134,6 +142,15 @@ def test_a_row_of_swiglu_with_more_blocks_than_a_grid_takes_is_launched_in_parts
     expected.backward(dy.double())
     for tensor, double in zip((gate, up), doubles, strict=True):
         close(tensor.grad, double.grad, torch.float32)
+
+
+def test_gradients_of_swiglu_at_gates_so_large_that_products_overflow():
+    gate = torch.tensor([-3e38, -1e38, -200.0, 1e30, 3e38], requires_grad=True)
+    up = torch.tensor([9.0, 1e38, 3e38, 2.0, 0.5], requires_grad=True)
+    dy = torch.tensor([7.0, 100.0, 5.0, 2.0, 0.5])
+    gradients = torch.autograd.grad(ops.swiglu(gate, up), (gate, up), dy)
+    expected = torch.tensor([[0.0, 0.0, 0.0, 4.0, 0.25], [0.0, 0.0, 0.0, 2e30, 1.5e38]])
+    torch.testing.assert_close(torch.stack(gradients), expected, atol=0.0, rtol=1e-6)
 
 
 def test_swiglu_accepts_the_halves_of_one_tensor():

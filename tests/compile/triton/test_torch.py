@@ -102,6 +102,40 @@ def test_calls_go_around_the_dispatcher_only_where_it_would_do_nothing_else(monk
     assert len(called) == 5
 
 
+FUNCTIONS = {
+    "softmax": lambda x: ops.softmax(x),
+    "rms_norm": lambda x: ops.rms_norm(x, x[0]),
+    "layer_norm": lambda x: ops.layer_norm(x, x[0], x[1]),
+    "gelu": lambda x: ops.gelu(x, "tanh"),
+    "swiglu": lambda x: ops.swiglu(x, x + 1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_are_the_same_whether_or_not_the_dispatcher_sees_the_calls(name):
+    from torch.profiler import ProfilerActivity, profile
+
+    function, x, dy = FUNCTIONS[name], torch.randn(3, 16, requires_grad=True), torch.randn(3, 16)
+    y = function(x)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        other = function(x)
+        (gradient,) = torch.autograd.grad(other, x, dy)
+    assert torch.equal(other, y) and torch.equal(gradient, dx)
+    names = [event.name for event in seen.events()]
+    assert f"opforge_triton::{name}" in names and f"opforge_triton::{name}_backward" in names
+    assert "GeneratedBackwardFor" not in str(y.grad_fn) and "GeneratedBackwardFor" in str(other.grad_fn)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_second_derivative_is_an_error(name):
+    x = torch.randn(3, 16, requires_grad=True)
+    (dx,) = torch.autograd.grad(FUNCTIONS[name](x).square().sum(), x, create_graph=True)
+    message = rf"opforge_triton.{name}_backward has no gradient: .* use torch's own operations$"
+    with pytest.raises(RuntimeError, match=message):
+        dx.sum().backward()
+
+
 def test_codes_are_the_same_whether_or_not_the_dispatcher_sees_the_call():
     from torch.profiler import ProfilerActivity, profile
 

@@ -220,6 +220,8 @@ def special_functions(columns: int, rows: str, norms: str, flat: str) -> None:
     special_rows("softmax", references.softmax, columns, 0)
     load("LayerNorm", norms)
     special_rows("layer_norm", references.layer_norm, columns, 2, 1e-3)
+    equal, weight, bias = (torch.rand(3, 1) * 1e5).to(BF16).expand(-1, columns), fresh(columns), fresh(columns)
+    assert torch.equal(ops.layer_norm(equal.contiguous(), weight, bias), bias.expand(3, -1)), "not the bias"
     load("RMSNorm", norms)
     special_rows("rms_norm", references.rms_norm, columns, 1, 1e-3)
     tiny = (torch.randn(2, columns) * 1e-20).to(BF16)
@@ -231,6 +233,10 @@ def special_functions(columns: int, rows: str, norms: str, flat: str) -> None:
         special_rows("gelu", references.gelu, columns, 0, form)
     load("Swiglu", flat)
     special_rows("swiglu", references.swiglu, columns, 0)
+    gate, up = torch.full((2, columns), -3e38, dtype=BF16).requires_grad_(), fresh(2, columns)
+    gradients = torch.autograd.grad(ops.swiglu(gate, up), (gate, up), torch.full_like(up, 9.0))
+    device.check()
+    assert not any(gradient.any() for gradient in gradients), "inf * 0"
 
 
 def check_special_gradients() -> None:

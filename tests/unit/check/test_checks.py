@@ -25,16 +25,18 @@ installed = [SimpleNamespace(name=name, accelerator="cpu", label="", package="")
 checks.selected = lambda names, devices, own: ([], installed)
 kernels.prepare = lambda kernel, say: None
 kernels.check_kernel = lambda kernel, say: time.sleep(100)
-for checks.MOST_SECONDS, timeout in ((1, 50.0), (100, 0.5)):
-    print(json.dumps([(row.name, row.state, row.reason) for row in checks.run([], ["cpu"], timeout, lambda row: None)]))
+for checks.MOST_SECONDS, timeout, is_limited in ((1, 50.0, True), (100, 0.5, True), (0.1, 0.5, False)):
+    rows = checks.run([], ["cpu"], timeout, lambda row: None, None, is_limited)
+    print(json.dumps([(row.name, row.state, row.reason) for row in rows]))
 """
 
 
 def test_an_op_that_runs_when_the_time_is_over_is_skipped_and_one_that_takes_too_long_has_crashed():
-    over, too_long = map(json.loads, child_processes.run_python(CODE).splitlines())
-    text = "the 1 s of a run were over: check it with: opforge check"
-    assert over == [["acme/one", "skipped", f"{text} acme/one"], ["acme/two", "skipped", f"{text} acme/two"]]
-    assert too_long == [[name, "crashed", "it did not end within 0.5 s"] for name in ("acme/one", "acme/two")]
+    over, *too_long = map(json.loads, child_processes.run_python(CODE).splitlines())
+    text, every = "the 1 s of a run were over: check it with: opforge check", "or all with: opforge check --all"
+    assert over == [[name, "skipped", f"{text} {name}, {every}"] for name in ("acme/one", "acme/two")]
+    # With --all, the last one, the time of a run does not count.
+    assert too_long == [[[name, "crashed", "it did not end within 0.5 s"] for name in ("acme/one", "acme/two")]] * 2
 
 
 def test_the_report_does_not_ask_the_driver_that_the_checks_have_found_broken(monkeypatch):

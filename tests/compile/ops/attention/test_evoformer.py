@@ -71,6 +71,24 @@ def test_heads_of_one_and_of_many_numbers(used_op, size):
     check_errors(ours, exact, inputs((1, 1, 70, 1, size), torch.float32))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_that_hides_all_keys_by_the_lowest_number_has_the_mean_of_the_values_and_its_gradients(used_op, dtype):
+    mask = torch.zeros(1, 1, 1, 40, 40, dtype=dtype)
+    mask[..., :3, :] = mask[..., 5:20] = torch.finfo(dtype).min
+    check_errors(
+        lambda *tensors: ours(*tensors, mask),
+        lambda *tensors: exact(*tensors, mask.to(tensors[0].dtype)),
+        inputs((1, 1, 40, 1, 16), dtype)[:3],
+    )
+
+
+def test_a_second_derivative_is_an_error(used_op):
+    q = torch.randn(1, 1, 5, 1, 16, requires_grad=True)
+    (dq,) = torch.autograd.grad(ours(q, q, q).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"opforge_attention.attention_backward has no gradient: .* use torch's own"):
+        dq.sum().backward()
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_keys_may_have_another_length_and_biases_may_be_missing(used_op, count):
     for keys in (1, 40, 131):

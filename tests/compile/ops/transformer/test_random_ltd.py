@@ -164,6 +164,14 @@ def test_errors_state_what_was_expected(op, call, message):
         call(op)
 
 
+def test_a_second_derivative_is_an_error():
+    x, part, numbers = torch.randn(1, 4, 3, requires_grad=True), torch.randn(1, 2, 3), torch.tensor([[0, 2]]).int()
+    for result in (random_ltd.gather_tokens(x, numbers), random_ltd.scatter_tokens(x, part, numbers)):
+        (dx,) = torch.autograd.grad(result.square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            dx.sum().backward()
+
+
 def test_nothing_is_written_before_all_is_checked(op):
     whole = torch.zeros(1, 4, 2)
     with pytest.raises(RuntimeError, match="at position 1"):

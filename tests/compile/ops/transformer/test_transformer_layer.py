@@ -154,6 +154,14 @@ def test_the_slope_of_gelu_far_from_zero_is_torchs(op, value):
     torch.testing.assert_close(gradient, expected, equal_nan=True)
 
 
+def test_a_second_derivative_is_an_error():
+    rows, mask = inputs(1, 5, torch.float32)
+    result = filled(TransformerLayer(config()))(rows, mask)
+    (gradient,) = torch.autograd.grad(result.square().sum(), rows, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+
+
 def test_long_sequences_have_no_matrix_of_tokens_by_tokens():
     layer = filled(TransformerLayer(config()))
     rows, _ = inputs(1, 4097, torch.float32)
