@@ -11,8 +11,8 @@ import pytest
 from support.paths import CHECKOUT
 
 NO_DEVICE = 100
-VERSION = "libcublas.so.13"
-"""cuBLAS gives its functions a version of its own name."""
+VERSION = "libcublas_alone.so.13"
+"""cuBLAS gives its functions a version of its own name. No name here is one that the process may have."""
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +38,26 @@ def test_a_library_loads_without_nvidias_and_each_of_their_functions_says_no_dev
         folder.mkdir(parents=True)
     script = tmp_path / "version.map"
     script.write_text(f"{VERSION} {{ global: *; }};\n")
-    cublas = library(real / VERSION, "int cublasCreate() { return 0; }", f"--version-script={script}")
-    nccl = library(real / "libnccl.so.2", "int ncclSend() { return 0; }")
+    cublas = library(real / VERSION, "int cublasAlone() { return 0; }", f"--version-script={script}")
+    nccl = library(real / "libnccl_alone.so.2", "int ncclAlone() { return 0; }")
     driver = library(real / "libcuda.so.1", "int cuInit() { return 0; }")
-    cudart = library(runtime / "libcudart.so.13", "int cudaMalloc() { return 7; }")
-    calls = {"cublasCreate": NO_DEVICE, "ncclSend": NO_DEVICE, "nvOfTorch": 5, "cudaMalloc": 7}
+    cudart = library(runtime / "libcudart_alone.so.13", "int cudaAlone() { return 7; }")
+    calls = {"cublasAlone": NO_DEVICE, "ncclAlone": NO_DEVICE, "nvOfTorch": 5, "cudaAlone": 7}
     source = "".join(f"int {name}(); int call_{name}() {{ return {name}(); }}\n" for name in calls)
-    own = library(torch / "libc10.so", "int nvOfTorch() { return 5; }")
+    own = library(torch / "libc10_alone.so", "int nvOfTorch() { return 5; }")
     rpath = f"-rpath={runtime}"
-    whole = library(torch / "libtorch.so", source, cublas, nccl, cudart, own, rpath)
+    whole = library(torch / "libtorch_alone.so", source, cublas, nccl, cudart, own, rpath)
     library(torch / "libdriver.so", "int cuInit(); int call() { return cuInit(); }", driver)
 
     made = stand_ins.make(str(torch), str(tmp_path / "nvidia"))
-    assert made == [VERSION, "libnccl.so.2"], "neither the runtime, which is real, nor the driver"
-    assert sorted(os.listdir(torch)) == ["libc10.so", VERSION, "libdriver.so", "libnccl.so.2", "libtorch.so"]
+    assert made == [VERSION, "libnccl_alone.so.2"], "neither the runtime, which is real, nor the driver"
+    assert sorted(os.listdir(torch)) == [
+        "libc10_alone.so",
+        VERSION,
+        "libdriver.so",
+        "libnccl_alone.so.2",
+        "libtorch_alone.so",
+    ]
     loaded = ctypes.CDLL(whole, mode=os.RTLD_NOW)
     assert {name: loaded[f"call_{name}"]() for name in calls} == calls
     assert stand_ins.make(str(torch), str(tmp_path / "nvidia")) == [], "they are there"
