@@ -155,3 +155,14 @@ def test_the_command_shows_a_line_for_each_and_exits_with_1_if_one_is_bound(site
 def test_without_env_and_without_a_name_the_command_asks_for_one() -> None:
     result = CliRunner().invoke(inspect.command, [])
     assert result.exit_code == 2 and "Missing argument 'ENTRY|OP|PATH'" in result.output
+
+
+def test_the_limited_api_is_read_from_the_headers_of_a_free_threaded_python_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = "#ifndef Py_PYCONFIG_H\n#define Py_PYCONFIG_H\n#define Py_GIL_DISABLED 1\n#endif\n"
+    (tmp_path / "pyconfig.h").write_text(config)
+    refusal = "#if defined(Py_LIMITED_API) && defined(Py_GIL_DISABLED)\n#error not supported\n#endif\n"
+    (tmp_path / "Python.h").write_text(f'#include "pyconfig.h"\n{refusal}long PyLong_AsLong(void *);\n')
+    monkeypatch.setattr(environment.python_abi, "python_include", lambda: str(tmp_path))
+    assert environment.python_abi.limited_api.__wrapped__(3, 9) == {"PyLong_AsLong"}
