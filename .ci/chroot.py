@@ -21,8 +21,14 @@ LATER = (("python3.15", "python3.15-venv", "python3.15-dev"), ("g++-15",))
 """A release may not have these. There is no free-threaded Python among its packages."""
 LOOSE = ("-o", "Acquire::Check-Valid-Until=false")
 """An archive that is a copy may be older than it says it may be."""
-COPIED = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt", "~/.config/pip/pip.conf")
-"""What downloads need."""
+COPIED = (
+    "/etc/resolv.conf",
+    "/etc/pip.conf",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "~/.config/pip/pip.conf",
+    "/etc/hosts",
+)
+"""What downloads need, and the machine's own name, which ranks of torch look up before they connect."""
 ALONE = ("unshare", "--mount")
 """Runs a command in mounts of its own."""
 MOUNTS = (

@@ -50,10 +50,11 @@ def make(folder: str, runtime: str) -> list[str]:
         runtime: A folder below which the real CUDA runtime lies.
     """
     libraries = sorted(glob.glob(f"{folder}/*.so*"))
-    present = {os.path.basename(path) for path in [*libraries, *glob.glob(f"{runtime}/**/*.so*", recursive=True)]}
+    real = glob.glob(f"{runtime}/**/*.so*", recursive=True)
+    present = {os.path.basename(path) for path in [*libraries, *real]}
     wanted = {name for path in libraries for name in needed(path) if FROM_NVIDIA.match(name)}
     missing = sorted(name for name in wanted - present if not name.startswith(OF_THE_DRIVER))
-    functions = undefined(libraries)
+    functions = undefined([*libraries, *real])
     versions: dict[str, set[str]] = {}
     for path in libraries:
         for name, names in needed_versions(path).items():

@@ -91,6 +91,8 @@ class stream_scope:
     __slots__ = ("_previous", "stream")
 
     def __init__(self, stream: HostStream | None) -> None:
+        if stream is not None:
+            require_stream(stream)
         self.stream = stream
 
     def __enter__(self) -> HostStream | None:
@@ -122,8 +124,15 @@ def current_stream(device: object = None) -> HostStream:
 
 
 def set_stream(stream: HostStream) -> None:
-    """Makes the stream the calling thread's current one."""
+    """Makes the stream the calling thread's current one. Raises TypeError if it is none."""
+    require_stream(stream)
     _thread.stream = stream
+
+
+def require_stream(value: object) -> None:
+    """Raises TypeError for what is no stream: of this module, of `torch.cpu` or `torch.Stream`."""
+    if not hasattr(value, "wait_stream"):
+        raise TypeError(f"{value!r:.100} is not a stream: expected Stream(), current_stream() or None")
 
 
 def default_stream(device: object = None) -> HostStream:

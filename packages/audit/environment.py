@@ -32,7 +32,14 @@ OLDEST_LIMITED = 2
 """The minor version of the first Python 3 with a limited API."""
 NO_EXTENSIONS = ("torch",)
 """Distributions that are torch itself."""
-SITES = re.compile(r"(?:lib|lib64)/python3\.\d+t?/(?:site|dist)-packages")
+SITES = re.compile(r"(?:lib|lib64)/python3(?:\.\d+t?)?/(?:site|dist)-packages")
+"""Debian has its packages for every Python 3 in lib/python3/dist-packages."""
+UNKNOWN = "?"
+UNKNOWN_TEXT = (
+    "may be bound to one Python: comparing its functions needs the headers of this Python (python3-dev) and a C "
+    "compiler"
+)
+ADVICE = "Name an environment's folder, or its site-packages"
 
 
 class Extension(NamedTuple):
@@ -50,7 +57,8 @@ class Extension(NamedTuple):
     python: str
     """The oldest Python that it loads under; "any" if it uses none of its functions; empty if it is bound to one."""
     bound_to_python: str
-    """The Python that it is bound to, as 3.11; "one" if its name does not say which; empty if there is none."""
+    """The Python that it is bound to, as 3.11; "one" if its name does not say which; empty if there is none; "?" if it
+    cannot be known, without headers of Python or a C compiler."""
     glibc: str
     """The oldest glibc that it loads under; empty if it needs none."""
     archs: tuple[str, ...]
@@ -70,7 +78,9 @@ class Extension(NamedTuple):
             lines.append(f"does not load with the torch of this environment, which lacks {_listed(self.missing)}")
         if not self.torch:
             lines.append(f"is bound to one release of torch, by {_listed(self.unstable)}")
-        if self.bound_to_python:
+        if self.bound_to_python == UNKNOWN:
+            lines.append(UNKNOWN_TEXT)
+        elif self.bound_to_python:
             lines.append(f"is bound to {_python_text(self.bound_to_python)}")
         return lines
 
@@ -82,14 +92,15 @@ def extensions(where: str = "") -> list[Extension]:
         where: An environment's folder, or a folder that distributions are installed in; empty for the environment of
             this process.
 
-    Raises InspectionError if no distribution is installed there, OSError.
+    Raises InspectionError if it is no folder, or no distribution is installed there, OSError.
     """
     found: list[Extension] = []
+    if where and not os.path.isdir(where):
+        raise InspectionError(where, "it is not a folder" if os.path.exists(where) else "it does not exist", ADVICE)
     sites = _sites(where) if where else None
     installed = list(metadata.distributions(path=sites) if sites is not None else metadata.distributions())
     if where and not installed:
-        advice = "Name an environment's folder, or its site-packages"
-        raise InspectionError(where, "no distribution is installed there", advice)
+        raise InspectionError(where, "no distribution is installed there", ADVICE)
     torch = next((str(one.locate_file("torch/lib")) for one in installed if _name(one) == "torch"), "")
     seen: set[str] = set()
     for one in installed:
@@ -183,6 +194,8 @@ def _python(name: str, symbols: Sequence[str]) -> tuple[str, str]:
     used = {symbol for symbol in symbols if symbol.startswith(python_abi.PREFIXES)}
     if not used:
         return "any", ""
+    if not python_abi.limited_api(3, OLDEST_LIMITED):
+        return "", UNKNOWN
     for minor in range(OLDEST_LIMITED, sys.version_info.minor + 1):
         if used <= python_abi.limited_api(3, minor):
             return f"3.{minor}", ""

@@ -17,6 +17,8 @@ from opforge.foundation import exit_status
 OLDEST, OLDEST_ON_FACADE = (3, 9), (3, 10)
 PREFIXES = ("Py", "_Py")
 TIMEOUT = 60.0
+HEADERS = b"#include <pyconfig.h>\n#undef Py_GIL_DISABLED\n#include <Python.h>\n"
+"""A free-threaded Python refuses the limited API, which the wheels of others use."""
 
 
 def problems(undefined: Sequence[str], version: tuple[int, int] = OLDEST) -> list[str]:
@@ -46,7 +48,7 @@ def limited_api(major: int, minor: int) -> frozenset[str]:
     define = f"-DPy_LIMITED_API=0x{major:02x}{minor:02x}0000"
     command = [os.environ.get("CC") or "cc", "-E", "-P", "-xc", define, f"-I{folder}", "-"]
     try:
-        done = exit_status.run(command, TIMEOUT, input=b"#include <Python.h>\n", capture_output=True)
+        done = exit_status.run(command, TIMEOUT, input=HEADERS, capture_output=True)
         done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return frozenset()

@@ -40,8 +40,8 @@ class PublishedToHub(NamedTuple):
 
 def parse(text: str) -> tuple[str, str]:
     """Returns the repository that `hf:ORG/NAME` names, and the branch after an @, or "". Raises KernelFormatError."""
-    repository, _at, branch = text.removeprefix(origin.HUB).partition("@")
-    if not REPOSITORY.fullmatch(repository) or ".." in text or not branch.isprintable():
+    repository, at, branch = text.removeprefix(origin.HUB).partition("@")
+    if not REPOSITORY.fullmatch(repository) or ".." in text or not branch.isprintable() or (at and not branch):
         raise KernelFormatError(ascii(text)[:100], "it names no repository of the hub", EXPECTED)
     return repository, branch
 

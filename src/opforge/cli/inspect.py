@@ -64,6 +64,10 @@ def command(
       opforge inspect --env
     """
     if is_environment:
+        if what == "":
+            raise click.UsageError("The folder after --env is empty: leave it out for the environment of opforge.")
+        if targets or levels:
+            raise click.UsageError("--target and --cpu-level choose a build of an op: leave them out with --env.")
         _inspect_environment(what or "", as_json)
         return
     if not what:

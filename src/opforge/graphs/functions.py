@@ -42,28 +42,57 @@ HOOKS = (
     "_backward_pre_hooks",
 )
 """The attributes in which a module has hooks."""
-RARELY = (50_000, 20, 100)
-"""Thresholds of Python's garbage collection while a function is found or compiled: see `collected_rarely`."""
+FINDING, COMPILING = (1_000_000, 20, 100), (50_000, 20, 100)
+"""Thresholds of Python's garbage collection: see `collected_rarely`. Tracing leaves garbage, which takes memory."""
 HAS_HOOKS = "%s has hooks; they are traced until they are removed"
+
+
+_thresholds_lock = ForkLock()
+_finding = 0
+"""How many calls are inside `collected_rarely`."""
+_before: tuple[int, int, int] | None = None
+"""The thresholds before the first of them; None if they were kept."""
 
 
 @contextmanager
 def collected_rarely() -> Iterator[None]:
     """Has Python look for garbage less often.
 
-    The imports of torch's compiler make many objects that stay, and an eighth of their time goes into looking for
-    garbage among them. Thresholds that are as high, or 0, stay as they are, and so do those that are set meanwhile.
+    The imports of torch's compiler make many objects that stay, and a sixth of their time goes into looking for garbage
+    among them. Thresholds that are as high, or 0, stay as they are, and so do those that are set meanwhile.
     """
-    before = gc.get_threshold()
-    if not 0 < before[0] < RARELY[0]:
-        yield
-        return
-    gc.set_threshold(*RARELY)
+    global _finding, _before
+    with _thresholds_lock:
+        if _finding == 0:
+            found = gc.get_threshold()
+            _before = found if 0 < found[0] < COMPILING[0] else None
+            if _before is not None:
+                gc.set_threshold(*FINDING)
+        _finding += 1
     try:
         yield
     finally:
-        if gc.get_threshold()[0] == RARELY[0]:
-            gc.set_threshold(*before)
+        with _thresholds_lock:
+            _finding -= 1
+            if _finding == 0 and _before is not None and gc.get_threshold() in (FINDING, COMPILING):
+                _count_as_old()
+                gc.set_threshold(*_before)
+
+
+def _collect_while_compiling() -> None:
+    with _thresholds_lock:
+        if _before is not None and gc.get_threshold() == FINDING:
+            gc.set_threshold(*COMPILING)
+
+
+def _count_as_old() -> None:
+    """Has Python take all objects for old ones, which only a whole collection looks at.
+
+    Otherwise the next object that is made has it look at all that were made meanwhile, which takes 0.1 s.
+    """
+    if gc.get_freeze_count() == 0:  # what the program has frozen stays so
+        gc.freeze()
+        gc.unfreeze()
 
 
 def compile(
@@ -218,6 +247,7 @@ class CompiledFunction:
 
         if inductor.is_forbidden():
             inductor.check_allowed(f"{self._label} for other arguments than those that were compiled")
+        _collect_while_compiling()
         try:
             ahead, facts = dynamo.compiled(self._plain, arguments, named, self._asked(), _registrations())
             content = _written(facts, ahead.to_bytes())

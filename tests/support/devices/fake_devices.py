@@ -131,7 +131,7 @@ def cuda(device: FakeDevice) -> dict[str, Any]:
 
 def xpu(device: FakeDevice) -> dict[str, Any]:
     # torch 2.10 has no graphs of XPUs: those who capture one get the emulation on the host.
-    graphs = {"XPUGraph", "graph", "is_current_stream_capturing"} - real_names("xpu")
+    graphs = {"XPUGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"} - real_names("xpu")
     return {name: value for name, value in device.members().items() if name not in {"default_stream", *graphs}}
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.accelerator.fallback.streams import HostEvent, HostStream, current_stream, stream_scope
@@ -45,6 +46,17 @@ def test_stream_scopes_nest_and_belong_to_their_thread():
                 assert current_stream() is inner
         assert current_stream() is outer
     assert current_stream() is default
+
+
+def test_what_is_no_stream_is_refused_as_on_a_device():
+    accelerator, before = CPUAccelerator(), current_stream()
+    for use in (accelerator.set_stream, accelerator.stream):
+        with pytest.raises(TypeError, match=r"^'x' is not a stream: expected Stream\(\), current_stream\(\) or None$"):
+            use("x")
+        use(None)
+    assert current_stream() is before
+    with accelerator.stream(torch.cpu.current_stream()) as of_torch:
+        assert current_stream() is of_torch
 
 
 def test_two_threads_may_be_inside_one_stream():

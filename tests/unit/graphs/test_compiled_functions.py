@@ -311,8 +311,42 @@ def test_garbage_is_looked_for_rarely_while_a_function_is_found(wrapped, of_torc
     monkeypatch.setattr(sessions, "enter", entered)
     sessions.functions[wrapped._key(False)] = [written()]
     assert wrapped(1)[0] == "here"
-    assert seen == [functions.RARELY[0]] * 2
+    assert seen == [functions.FINDING[0]] * 2
     assert gc.get_threshold() == thresholds
+
+
+def test_it_is_looked_for_less_rarely_while_a_function_is_compiled_also_beside_one_that_is_found(thresholds):
+    with functions.collected_rarely():
+        with functions.collected_rarely():
+            functions._collect_while_compiling()
+            assert gc.get_threshold() == functions.COMPILING
+        assert gc.get_threshold() == functions.COMPILING, "the last call that ends sets them back"
+    assert gc.get_threshold() == thresholds
+    functions._collect_while_compiling()
+    assert gc.get_threshold() == thresholds
+
+
+def test_what_was_made_while_a_function_was_found_is_not_looked_at_at_once(thresholds):
+    counts = []
+    gc.collect()
+    gc.callbacks.append(lambda phase, info: counts.append(info["generation"]))
+    try:
+        with functions.collected_rarely():
+            kept = [[] for _ in range(4 * thresholds[0])]
+        kept.append([])
+    finally:
+        gc.callbacks.pop()
+    assert counts == [] and gc.get_freeze_count() == 0
+
+
+def test_what_a_program_has_frozen_stays_frozen(thresholds):
+    gc.freeze()
+    try:
+        with functions.collected_rarely():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("own", [(0, 10, 10), (100_000, 10, 10)], ids=["off", "rarer"])

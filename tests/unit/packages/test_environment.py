@@ -59,8 +59,25 @@ def test_what_does_not_use_torch_is_left_out(site: Path) -> None:
     assert "other.so" not in by_library(site)
 
 
-def test_an_environment_is_named_by_its_own_folder_too(site: Path) -> None:
+def test_an_environment_is_named_by_its_own_folder_too(site: Path, tmp_path: Path) -> None:
     assert environment.extensions(str(site.parents[2])) == environment.extensions(str(site))
+    (tmp_path / "lib" / "python3").mkdir(parents=True)
+    (tmp_path / "lib" / "python3" / "dist-packages").symlink_to(site)
+    assert environment.extensions(str(tmp_path)) == environment.extensions(str(site)), "as Debian has it"
+
+
+def test_without_headers_of_python_a_library_is_not_said_to_be_bound(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment.python_abi, "limited_api", lambda major, minor: frozenset())
+    found = by_library(site)
+    assert (found["limited.abi3.so"].python, found["limited.abi3.so"].bound_to_python) == ("", "?")
+    text = "comparing its functions needs the headers of this Python (python3-dev) and a C compiler"
+    assert found["limited.abi3.so"].problems == [f"may be bound to one Python: {text}"]
+    assert (found["stable.so"].python, found["tagged.cpython-311-x86_64-linux-gnu.so"].bound_to_python) == (
+        "any",
+        "3.11",
+    )
 
 
 def test_a_damaged_library_of_a_distribution_that_needs_torch_is_shown(tmp_path: Path) -> None:
@@ -103,13 +120,23 @@ def test_a_library_that_the_torch_there_does_not_satisfy_is_said(tmp_path: Path)
     assert problem == f"does not load with the torch of this environment, {lacks}"
 
 
-def test_a_folder_without_distributions_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InspectionError) as caught:
-        environment.extensions(str(tmp_path))
-    assert str(caught.value) == (
-        f"{tmp_path} cannot be inspected: no distribution is installed there. "
-        "Name an environment's folder, or its site-packages."
-    )
+def test_what_is_no_environment_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    reasons = {"": "no distribution is installed there", "gone": "it does not exist", "file": "it is not a folder"}
+    for name, reason in reasons.items():
+        where = str(tmp_path / name)
+        with pytest.raises(InspectionError) as caught:
+            environment.extensions(where)
+        assert str(caught.value) == (
+            f"{where} cannot be inspected: {reason}. Name an environment's folder, or its site-packages."
+        )
+
+
+def test_an_empty_folder_and_a_target_are_no_arguments_of_env() -> None:
+    result = CliRunner().invoke(inspect.command, ["--env", ""])
+    assert result.exit_code == 2 and "leave it out for the environment of opforge" in result.output
+    result = CliRunner().invoke(inspect.command, ["--env", "--target", "cpu:x86-64-v3"])
+    assert result.exit_code == 2 and "--target and --cpu-level choose a build of an op" in result.output
 
 
 def test_the_command_shows_a_line_for_each_and_exits_with_1_if_one_is_bound(site: Path, tmp_path: Path) -> None:
@@ -128,3 +155,14 @@ def test_the_command_shows_a_line_for_each_and_exits_with_1_if_one_is_bound(site
 def test_without_env_and_without_a_name_the_command_asks_for_one() -> None:
     result = CliRunner().invoke(inspect.command, [])
     assert result.exit_code == 2 and "Missing argument 'ENTRY|OP|PATH'" in result.output
+
+
+def test_the_limited_api_is_read_from_the_headers_of_a_free_threaded_python_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = "#ifndef Py_PYCONFIG_H\n#define Py_PYCONFIG_H\n#define Py_GIL_DISABLED 1\n#endif\n"
+    (tmp_path / "pyconfig.h").write_text(config)
+    refusal = "#if defined(Py_LIMITED_API) && defined(Py_GIL_DISABLED)\n#error not supported\n#endif\n"
+    (tmp_path / "Python.h").write_text(f'#include "pyconfig.h"\n{refusal}long PyLong_AsLong(void *);\n')
+    monkeypatch.setattr(environment.python_abi, "python_include", lambda: str(tmp_path))
+    assert environment.python_abi.limited_api.__wrapped__(3, 9) == {"PyLong_AsLong"}

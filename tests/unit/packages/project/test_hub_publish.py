@@ -220,7 +220,7 @@ def test_an_error_without_a_text_is_said_by_its_name(hub, packed, monkeypatch):
         hub_publish.to_hub("Acme/Plain", "", packed())
 
 
-@pytest.mark.parametrize("text", ["hf:Plain", "hf:a/../b", "hf:", "hf:a/b/c"])
+@pytest.mark.parametrize("text", ["hf:Plain", "hf:a/../b", "hf:", "hf:a/b/c", "hf:a/b@"])
 def test_what_names_no_repository_is_refused(text):
     with pytest.raises(KernelFormatError, match="it names no repository of the hub"):
         hub_publish.parse(text)
