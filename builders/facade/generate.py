@@ -242,9 +242,9 @@ def method_defaults(text: str) -> dict[tuple[str, tuple[str, ...]], tuple[Parame
     return found
 
 
-def emulated() -> frozenset[str]:
-    """Returns the operators with a Scalar that scalars.h computes by others."""
-    return frozenset(re.findall(r"^ *static [\w:<>&, ]+ (\w+)\(", (INCLUDE / "scalars.h").read_text(), re.M))
+def emulated(header: str) -> frozenset[str]:
+    """Returns the operators with a Scalar that a header computes by others: scalars.h, or near_scalars.h."""
+    return frozenset(re.findall(r"^ *static [\w:<>&, ]+ (\w+)\(", (INCLUDE / header).read_text(), re.M))
 
 
 def operators(include: Path) -> dict[str, tuple[str, str]]:
@@ -299,7 +299,7 @@ def generate(include: Path) -> dict[str, list[str]]:
     Args:
         include: torch's include folder.
     """
-    names, by_hand = operators(include), emulated()
+    names, by_hand = operators(include), emulated("scalars.h") | emulated("near_scalars.h")
     tensor = (include / "ATen" / "core" / "TensorBody.h").read_text()
     found = list(declarations("method", tensor, method_defaults(tensor)))
     for path in sorted((include / "ATen" / "ops").glob("*.h")):
