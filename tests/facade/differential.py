@@ -589,8 +589,8 @@ def stays_different(call: Call, setting: str, mine: Any, expected: Any) -> bool:
 
     Where a tensor has no memory, the facade checks numbers as on the CPU, and the operators that compute floor_divide
     give another layout. torch's own linalg_matrix_rank_out there puts another tensor into the place of its first
-    argument. A gradient of add and sub may have another last bit, and a zero of another sign. Operators of NEAR may have
-    other last bits.
+    argument. A gradient of add and sub may have another last bit, and a zero of another sign. Operators of NEAR may
+    have other last bits.
     """
     (ours, our_record), (theirs, their_record) = mine, expected
     if call.overload in NEAR and ours[0] == theirs[0] == "value":
