@@ -18,7 +18,7 @@ static Tensor arange_start_step(const Scalar& begin, const Scalar& end, const Sc
                          TensorOptions().dtype(dtype).layout(layout).device(device).pinned_memory(pinned));
 }
 static Tensor pow_Scalar(const Scalar& s, const Tensor& exponent) {
-    if (s.equal(1)) {  // of each dtype
+    if (s.equal(1) && facade::is_float8(exponent.scalar_type())) {
         return facade::with_dimension(exponent, [&](const Tensor& x) {
             return full_like(x, 1, facade::promoted(facade::wrapped(s, x.scalar_type()), x), std::nullopt, std::nullopt,
                              std::nullopt, MemoryFormat::Contiguous);

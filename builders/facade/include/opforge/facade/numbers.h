@@ -426,6 +426,11 @@ inline Tensor added_term(const char* name, const Tensor& a, const Tensor& x, con
 // Writes a result as torch's out= does: the tensor takes the result's size.
 OPFORGE_IF_USED
 inline Tensor& put(Tensor& out, const Tensor& result) {
+    if (result.requires_grad()) {
+        fail(
+            "functions with out=... arguments don't support automatic differentiation, but one of the arguments"
+            " requires grad.");
+    }
     check_cast(result.scalar_type(), out.scalar_type());
     if (out.sizes() != result.sizes()) {
         call_in_place("aten::resize_", "", out, result.sizes(), std::optional<MemoryFormat>());
