@@ -8,7 +8,7 @@ declared as well, and refused with its reason when a source uses it.
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 INCLUDE = Path(__file__).parent / "include" / "opforge" / "facade"
@@ -242,9 +242,14 @@ def method_defaults(text: str) -> dict[tuple[str, tuple[str, ...]], tuple[Parame
     return found
 
 
-def emulated() -> frozenset[str]:
-    """Returns the operators with a Scalar that scalars.h computes by others."""
-    return frozenset(re.findall(r"^ *static [\w:<>&, ]+ (\w+)\(", (INCLUDE / "scalars.h").read_text(), re.M))
+def emulated(header: str) -> dict[str, int]:
+    """Returns the operators with a Scalar that a header computes by others, with the numbers of their parameters.
+
+    Args:
+        header: scalars.h, or near_scalars.h.
+    """
+    found = re.finditer(r"^ *static [\w:<>&, ]+ (\w+)\(([^{;]*)\) \{", (INCLUDE / header).read_text(), re.M)
+    return {match[1]: len(list(split(match[2]))) for match in found}
 
 
 def operators(include: Path) -> dict[str, tuple[str, str]]:
@@ -256,10 +261,14 @@ def operators(include: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
-def body(declaration: Declaration, name: str, overload: str, carried: str, by_hand: frozenset[str]) -> str:
+def body(declaration: Declaration, name: str, overload: str, carried: str, by_hand: Mapping[str, int]) -> str:
     """Returns the body of a function: a call of the dispatcher, of an emulation, or a refusal with its reason."""
     if declaration.operator in by_hand:
         return f"return ops<Used>::{declaration.operator}({', '.join(declaration.arguments)});"
+    returning = declaration.operator.removesuffix("_out")
+    if by_hand.get(returning) == len(declaration.arguments) - 1 and returning != declaration.operator:
+        *arguments, out = declaration.arguments
+        return f"return facade::put({out}, ops<Used>::{returning}({', '.join(arguments)}));"
     if declaration.refused:
         return f'static_assert(Used < 0, OPFORGE_REFUSED("{declaration.name}", "{declaration.refused}"));'
     call = f'"aten::{name}", "{overload}"' + "".join(f", {text}" for text in declaration.arguments)
@@ -278,7 +287,7 @@ def body(declaration: Declaration, name: str, overload: str, carried: str, by_ha
     return f"return ops<Used>::template call<{carried}>({call});"
 
 
-def line(declaration: Declaration, names: dict[str, tuple[str, str]], by_hand: frozenset[str]) -> str | None:
+def line(declaration: Declaration, names: dict[str, tuple[str, str]], by_hand: Mapping[str, int]) -> str | None:
     """Returns the facade's text for a declaration, None if it has a type that the facade does not have."""
     carried = result(declaration.result)
     known = all(entry.type in PARAMETERS or entry.type in REFUSED for entry in declaration.parameters)
@@ -299,7 +308,7 @@ def generate(include: Path) -> dict[str, list[str]]:
     Args:
         include: torch's include folder.
     """
-    names, by_hand = operators(include), emulated()
+    names, by_hand = operators(include), emulated("scalars.h") | emulated("near_scalars.h")
     tensor = (include / "ATen" / "core" / "TensorBody.h").read_text()
     found = list(declarations("method", tensor, method_defaults(tensor)))
     for path in sorted((include / "ATen" / "ops").glob("*.h")):

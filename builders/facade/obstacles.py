@@ -72,7 +72,7 @@ OF_CUDA_NAMES = (
     r"|canUse32BitIndexMath)"
 )
 """The names of at::cuda and c10::cuda that the facade has."""
-PYTHON_TYPES = "the facade converts numbers, strings, tensors and std containers of them: take one of those"
+PYTHON_TYPES = "the facade has Python's objects, numbers, strings, containers and functions, and not this"
 NO_SCALAR = "torch's stable ABI passes no Scalar: use tensors, or another operator"
 RULES = (
     Rule(r"\b(?:TORCH_VERSION|TORCH_ABI_VERSION|AT_CUDA_VERSION)\b", Kind.NEVER, NO_BRANCH),
@@ -136,12 +136,11 @@ RULES = (
         "the facade's classes have constructors, methods, properties and one base",
     ),
     Rule(
-        r"\bpy::(?:dict|list|tuple|function|array\w*|buffer|iterable|iterator|args|kwargs|type|capsule|set"
-        r"|exec|eval|import|print|implicitly_convertible|register_exception\w*|exception)\b(?!\s*::)",
+        r"\bpy::(?:array\w*|buffer\w*|memoryview|bytearray|frozenset|slice|capsule|weakref|staticmethod|exec|eval"
+        r"|globals|implicitly_convertible|register_exception\w*|exception|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
     ),
-    Rule(r"\bpy::module_?::import\b|\.attr\s*\([^)]*\)\s*\(", Kind.LATER, PYTHON_TYPES),
 )
 HEADER_ENDINGS = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".cuh")
 UNIT_ENDINGS = (".cc", ".cpp", ".cxx", ".c++", ".C", ".cu")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def main() -> int:
     )
     operators.add_argument("--count", type=int, default=12, help="how often each call's arguments are drawn")
     operators.add_argument("--part", type=int, action="append", default=[], help="one part of the calls alone")
+    operators.add_argument("--calls", metavar="REGEX", default="", help="the calls of such names alone")
     operators.add_argument(
         "--made",
         type=Path,
@@ -85,7 +87,8 @@ def main() -> int:
     if options.command == "differential":
         folder = options.folder.absolute() / "differential"
         made = options.made and options.made.absolute() / "differential"
-        by_hand = 0 if options.part else differential.run_expressions(folder, made)
+        os.environ[differential.CHOSEN] = options.calls
+        by_hand = 0 if options.part or options.calls else differential.run_expressions(folder, made)
         return min(by_hand + differential.run(folder, options.count, options.part, made), 1)
     return min(projects.run(options.names, options.folder.absolute(), options.other, options.only_facade), 1)
 

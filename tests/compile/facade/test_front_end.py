@@ -29,11 +29,11 @@ def test_every_line_that_names_what_the_facade_lacks_is_found(tmp_path: Path) ->
     text = """#include <torch/extension.h>
 #include <ATen/native/Pool.h>
 auto f(at::Tensor x) { auto q = x.nosuch(); return q.foo(); }
-auto g(at::Tensor x) { return x.index_add_(0, x, x); }
+auto g(at::Tensor x) { return x.renorm_(2, 0, 1); }
 auto k(at::Tensor x) { auto g = at::frobnicate(x); AT_FROB(x); return g; }
 auto z(at::Tensor x) { return x.sum() * undeclared; }
 """
-    assert _refused(tmp_path, text) == ([(3, "nosuch"), (4, "index_add_"), (5, "AT_FROB"), (5, "frobnicate")], [])
+    assert _refused(tmp_path, text) == ([(3, "nosuch"), (4, "renorm_"), (5, "AT_FROB"), (5, "frobnicate")], [])
 
 
 OF_CUDA = """#include <torch/extension.h>
@@ -41,7 +41,7 @@ OF_CUDA = """#include <torch/extension.h>
 #include <thread>
 #include "own.cuh"
 auto f(at::Tensor x) { return x.nosuch(); }
-auto g(at::Tensor x) { return x.index_add_(0, x, x); }
+auto g(at::Tensor x) { return x.renorm_(2, 0, 1); }
 auto k(at::Tensor x) { return at::frobnicate(x); }
 void t(std::thread* t) {}
 PYBIND11_MODULE(op, m) { m.def("t", &t); }
@@ -63,11 +63,11 @@ def test_every_line_of_a_source_in_cuda_is_found_too(tmp_path: Path) -> None:
 
 
 SAID_BY_NVCC = """\
-{headers}/methods.inc(424): error: static assertion failed with "index_add_ is not on torch's stable ABI: it passes \
+{headers}/methods.inc(424): error: static assertion failed with "renorm_ is not on torch's stable ABI: it passes \
 no const Scalar&."
-      template <int Used = 0> Tensor& index_add_(int64_t dim) {{ static_assert(Used < 0, "index_add_"); }}
+      template <int Used = 0> Tensor& renorm_(int64_t dim) {{ static_assert(Used < 0, "renorm_"); }}
                                                                  ^
-          detected during instantiation of "at::Tensor &at::Tensor::index_add_(int64_t) [with Used=0]" at line 6 of \
+          detected during instantiation of "at::Tensor &at::Tensor::renorm_(int64_t) [with Used=0]" at line 6 of \
 {source}
 
 {headers}/instances.h(331): error: static assertion failed with "this type has no conversion from and to Python in \
@@ -98,7 +98,7 @@ def test_what_needed_a_line_of_the_facade_is_read_from_nvccs_output(tmp_path: Pa
     with tempfile.TemporaryDirectory() as work:
         said = refusals(["g++"], find_sources([source]), TORCH, Path(work), nvcc=str(nvcc))
     assert [(entry.line, entry.construct) for entry in said.obstacles] == [
-        (6, "index_add_"),
+        (6, "renorm_"),
         (8, "nosuch"),
         (9, "a parameter or a result"),
     ]

@@ -138,9 +138,21 @@ def test_every_operator_that_is_called_is_this_torchs() -> None:
 
 
 def test_operators_with_a_scalar_that_others_compute_are_found() -> None:
-    assert {"add_Tensor", "mul__Scalar", "clamp", "full"} <= emulated()
+    assert {"add_Tensor": 3, "mul__Scalar": 2, "clamp": 3, "full": 6}.items() <= emulated("scalars.h").items()
     text = (GENERATED / "methods.inc").read_text()
     assert "return ops<Used>::add_Tensor(*this, other, alpha);" in text
+
+
+def test_operators_whose_last_bits_may_differ_are_listed_in_the_decision() -> None:
+    near, names = emulated("near_scalars.h"), set()
+    for path in GENERATED.glob("*.inc"):
+        for name, struct in re.findall(r" (\w+)\([^{\n]*\{ return ops<Used>::(\w+)\(", path.read_text()):
+            if struct in near:
+                names.add(name.rstrip("_"))
+    page = (Path(__file__).parents[4] / "docs" / "decisions" / "100-facade.md").read_text()
+    listed = re.search(r"- Operators with a number whose last bits may differ(.*?) and\s+those of them", page, re.S)
+    assert listed
+    assert set(re.findall(r"`(\w+)`", listed[1])) == names
 
 
 def test_the_macros_of_dispatch_are_the_generators() -> None:

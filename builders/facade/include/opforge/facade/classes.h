@@ -318,8 +318,6 @@ public:
     class_& def_property_readonly(const char* name, G&& get, const E&... extras) {
         return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...), {}, extras...);
     }
-    module_::accessor attr(const char* name) const { return {ptr(), name}; }
-    module_::accessor doc() const { return {ptr(), "__doc__"}; }
 
 private:
     static void finish(const py_detail::Self<T>& self, std::shared_ptr<T> made) {

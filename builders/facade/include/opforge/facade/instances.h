@@ -58,7 +58,12 @@ const Class* class_of() {
 OPFORGE_COLD inline std::string demangled(const std::type_info& type) {
     int status = 0;
     std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
-    return text ? text.get() : type.name();
+    std::string name = text ? text.get() : type.name();
+    constexpr std::string_view inner = "opforge_facade::";  // the namespace within torch's
+    for (size_t at = name.find(inner); at != std::string::npos; at = name.find(inner)) {
+        name.erase(at, inner.size());
+    }
+    return name;
 }
 template <class T>
 std::string class_name() {

@@ -3,165 +3,11 @@
 #include "callables.h"
 #include "checks.h"
 #include "instances.h"
+#include "objects.h"
 
 namespace pybind11 {
 inline namespace opforge_facade {
 namespace py_detail = ::opforge_facade_python;
-
-// ---- exceptions
-class error_already_set : public py_detail::Raised {};
-#define OPFORGE_EXCEPTION(name, python)                                           \
-    class name : public std::runtime_error {                                      \
-    public:                                                                       \
-        explicit name(const std::string& text = "") : std::runtime_error(text) {} \
-        static PyObject* type() { return opforge_PyExc_##python; }                \
-    };
-OPFORGE_EXCEPTION(value_error, ValueError)
-OPFORGE_EXCEPTION(type_error, TypeError)
-OPFORGE_EXCEPTION(index_error, IndexError)
-OPFORGE_EXCEPTION(key_error, KeyError)
-OPFORGE_EXCEPTION(attribute_error, AttributeError)
-OPFORGE_EXCEPTION(import_error, ImportError)
-OPFORGE_EXCEPTION(buffer_error, BufferError)
-OPFORGE_EXCEPTION(stop_iteration, StopIteration)
-OPFORGE_EXCEPTION(cast_error, RuntimeError)
-#undef OPFORGE_EXCEPTION
-
-namespace detail {
-using namespace ::opforge_facade_detail;
-using namespace ::opforge_facade_python;
-
-// Sets the Python exception for the C++ exception that is being handled, as torch and pybind11 do.
-OPFORGE_COLD inline void translate() {
-    try {
-        throw;
-    } catch (const Raised& e) {
-        e.restore();
-#define OPFORGE_TRANSLATE(cpp, python) \
-    }                                  \
-    catch (const cpp& e) {             \
-        raise(python, e.what());
-        OPFORGE_TRANSLATE(c10::IndexError, opforge_PyExc_IndexError)
-        OPFORGE_TRANSLATE(c10::ValueError, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(c10::TypeError, opforge_PyExc_TypeError)
-        OPFORGE_TRANSLATE(c10::NotImplementedError, opforge_PyExc_NotImplementedError)
-    } catch (const c10::LinAlgError& e) {
-        raise_torch_error("torch.linalg", "LinAlgError", e.what());
-    } catch (const c10::OutOfMemoryError& e) {
-        raise_torch_error("torch", "OutOfMemoryError", e.what());
-        OPFORGE_TRANSLATE(value_error, value_error::type())
-        OPFORGE_TRANSLATE(type_error, type_error::type())
-        OPFORGE_TRANSLATE(index_error, index_error::type())
-        OPFORGE_TRANSLATE(key_error, key_error::type())
-        OPFORGE_TRANSLATE(attribute_error, attribute_error::type())
-        OPFORGE_TRANSLATE(import_error, import_error::type())
-        OPFORGE_TRANSLATE(buffer_error, buffer_error::type())
-        OPFORGE_TRANSLATE(stop_iteration, stop_iteration::type())
-        OPFORGE_TRANSLATE(std::bad_alloc, opforge_PyExc_MemoryError)
-        OPFORGE_TRANSLATE(std::domain_error, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::invalid_argument, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::out_of_range, opforge_PyExc_IndexError)
-        OPFORGE_TRANSLATE(std::range_error, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::overflow_error, opforge_PyExc_OverflowError)
-        OPFORGE_TRANSLATE(std::exception, opforge_PyExc_RuntimeError)
-#undef OPFORGE_TRANSLATE
-    } catch (...) {
-        raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
-    }
-}
-}  // namespace detail
-
-// ---- Python's objects, as far as functions of tensors need them
-class handle {
-public:
-    handle() = default;
-    handle(PyObject* p) : object_(p) {}
-    PyObject* ptr() const { return object_; }
-    bool is_none() const { return object_ == py_detail::none(); }
-    explicit operator bool() const { return object_ != nullptr; }
-    bool is(handle o) const { return object_ == o.object_; }
-    template <class T>
-    T cast() const;
-
-protected:
-    PyObject* object_ = nullptr;
-};
-class object : public handle {
-public:
-    object() = default;
-    object(py_detail::Ref r) : handle(r.get()), kept_(std::move(r)) {}
-    py_detail::Ref ref() const { return kept_; }
-
-private:
-    py_detail::Ref kept_;
-};
-class none : public object {
-public:
-    none() : object(py_detail::Ref::borrow(py_detail::none())) {}
-};
-class bytes : public object {
-public:
-    bytes() : bytes("", 0) {}
-    bytes(const char* data, size_t n)
-        : object(py_detail::checked(opforge_PyBytes_FromStringAndSize(data, static_cast<OpforgePySize>(n)))) {}
-    bytes(const char* text) : bytes(text, std::strlen(text)) {}
-    bytes(const std::string& text) : bytes(text.data(), text.size()) {}
-    bytes(std::string_view text) : bytes(text.data(), text.size()) {}
-    explicit bytes(py_detail::Ref r) : object(std::move(r)) {}
-    operator std::string() const { return std::string(std::string_view(*this)); }
-    operator std::string_view() const {
-        char* p = nullptr;
-        OpforgePySize n = 0;
-        py_detail::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
-        return {p, static_cast<size_t>(n)};
-    }
-};
-// A number or string of Python's that is made of a C++ value.
-template <class T>
-class value_object : public object {
-public:
-    value_object() : value_object(T()) {}
-    value_object(T value) : object(py_detail::Convert<T>::cast(value)) {}
-    explicit value_object(py_detail::Ref r) : object(std::move(r)) {}
-    operator T() const { return cast<T>(); }
-};
-class bool_ : public value_object<bool> {
-    using value_object::value_object;
-};
-class int_ : public value_object<long long> {
-public:
-    using value_object::value_object;
-    template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
-    operator T() const {
-        return cast<T>();
-    }
-};
-class float_ : public value_object<double> {
-    using value_object::value_object;
-};
-class str : public value_object<std::string> {
-public:
-    using value_object::value_object;
-    str(const char* text) : value_object(std::string(text)) {}
-};
-template <class T>
-T handle::cast() const {
-    T value{};
-    if (!py_detail::Convert<T>::load(object_, true, value)) {
-        throw cast_error("Unable to cast Python instance of type <class '" + py_detail::type_name(object_) +
-                         "'> to C++ type '" + py_detail::Convert<T>::name(true) + "'");
-    }
-    return value;
-}
-template <class T>
-object cast(const T& value) {
-    return py_detail::Convert<T>::cast(value);
-}
-template <class T>
-T cast(const handle& value) {
-    return value.cast<T>();
-}
 
 // ---- the GIL
 class gil_scoped_release {
@@ -206,21 +52,10 @@ struct arg {
 struct arg_v : arg {
     template <class T>
     arg_v(const arg& base, const T& v) : arg(base) {
-        if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, std::nullptr_t> ||
-                      std::is_base_of_v<::pybind11::none, T>) {
-            value = py_detail::Ref::borrow(py_detail::none());
-        } else if constexpr (std::is_base_of_v<object, T>) {
-            value = v.ref();
-        } else if constexpr (std::is_convertible_v<T, const char*>) {  // a null pointer is None
-            value = py_detail::Convert<const char*>::cast(v);
-        } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
-            value = py_detail::Convert<std::string>::cast(std::string_view(v));
-        } else {
-            try {
-                value = py_detail::Convert<T>::cast(v);
-            } catch (const py_detail::NotRegistered&) {  // reported with the function's name
-                not_registered = py_detail::demangled(typeid(T));
-            }
+        try {
+            value = detail::to_python(v);
+        } catch (const py_detail::NotRegistered&) {  // reported with the function's name
+            not_registered = py_detail::demangled(typeid(T));
         }
     }
     arg_v& noconvert(bool flag = true) {
@@ -264,25 +99,29 @@ inline constexpr overload_cast_impl<A...> overload_cast{};
 
 namespace detail {
 
+struct Given;
 struct Argument {
     std::string name;
     Ref otherwise;
     bool converts = true;
     bool takes_none = true;
 };
+constexpr size_t nowhere = static_cast<size_t>(-1);
 // One C++ function behind a Python name.
 struct Overload {
     std::vector<Argument> arguments;
     std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
     std::string name, result, doc;
     size_t positional = 0, only_positional = 0;
+    size_t rest = nowhere, names = nowhere;  // where py::args and py::kwargs are
     bool is_method = false;
     bool is_operator = false;  // other operands are Python's to try
     return_value_policy policy = return_value_policy::automatic;
     std::vector<std::pair<size_t, size_t>> keeps;  // which keeps which alive: the result, and arguments from 1
-    // By pointers, so that a module without classes has no code of theirs: what keeps, and whether the constructor of
-    // an object has run, which a constructor's overload has.
+    // By pointers, so that a module without them has no code of theirs: what keeps, what makes the rest of the
+    // arguments, and whether the constructor of an object has run, which a constructor's overload has.
     void (*keep)(PyObject*, PyObject*) = nullptr;
+    Ref (*gather)(const Overload&, const Given&, size_t) = nullptr;  // py::args, or py::kwargs
     bool (*has_run)(PyObject*) = nullptr;
     // Calls the function. Returns an empty reference if the values are not convertible to its parameters.
     Ref (*call)(void*, PyObject* const*, const bool*, return_value_policy) = nullptr;
@@ -294,7 +133,11 @@ struct Overload {
         for (size_t i = 0; i < types.size(); ++i) {
             text += i ? ", " : "";
             text += i && i == only_positional ? "/, " : "";
-            if (i == positional && positional < types.size()) {
+            if (i == rest || i == names) {
+                text += types[i];
+                continue;
+            }
+            if (i == positional && rest == nowhere) {
                 text += "*, ";
             }
             const bool named = i < arguments.size() && !arguments[i].name.empty();
@@ -377,17 +220,21 @@ inline std::string key_text(PyObject* key) {
     return text;
 }
 // Puts a call's values in the order of the function's parameters: false if they are not its arguments.
-inline bool bind(const Overload& f, const Given& given, PyObject** values) {
+inline bool bind(const Overload& f, const Given& given, PyObject** values, Ref* made) {
     const size_t n = f.types.size();
-    if (given.positional > f.positional) {
+    if (given.positional > f.positional && f.rest == nowhere) {
         return false;
     }
     size_t used = 0;
     for (size_t i = 0; i < n; ++i) {
+        if (i == f.rest || i == f.names) {
+            values[i] = (made[i == f.names] = f.gather(f, given, i)).get();
+            continue;
+        }
         const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
         const bool can_be_named = given.named && argument && !argument->name.empty() && i >= f.only_positional;
         PyObject* value = nullptr;
-        if (i < given.positional) {
+        if (i < given.positional && i < f.positional) {
             value = given.values[i];
             if (can_be_named && given.by_name(argument->name)) {
                 return false;  // given twice
@@ -406,7 +253,7 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values) {
         }
         values[i] = value;
     }
-    return used == given.named;
+    return used == given.named || f.names != nowhere;
 }
 // A constructor's signature without its own object and result: (self: m.C, x: int) -> None is m.C(x: int).
 OPFORGE_COLD inline std::string constructor_signature(const std::string& text) {
@@ -442,10 +289,11 @@ inline Ref call_overloads(const Function& f, const Given& given) {
     // several functions: first the one that needs no conversion
     PyObject* values[most_arguments];
     bool converts[most_arguments];
+    Ref made[2];
     for (int pass = f.overloads->next ? 0 : 1; pass < 2; ++pass) {
         for (const Overload* each = f.overloads; each; each = each->next) {
             const Overload& overload = *each;
-            if (!bind(overload, given, values)) {
+            if (!bind(overload, given, values, made)) {
                 continue;
             }
             for (size_t i = 0; i < overload.types.size(); ++i) {
@@ -495,6 +343,13 @@ template <class F, class R, class... A, class... G>
 struct Call<F, R(A...), call_guard<G...>> {
     static_assert(sizeof...(A) <= most_arguments, "a function of more than 64 arguments");
     static constexpr size_t arity = sizeof...(A);
+    // Returns the place of an argument of a type.
+    template <class T>
+    static constexpr size_t place_of() {
+        size_t i = 0, found = nowhere;
+        ((found = std::is_same_v<bare_t<A>, T> ? i : found, ++i), ...);
+        return found;
+    }
     F f;
     static Ref run(void* call, PyObject* const* values, const bool* converts, return_value_policy policy) {
         return static_cast<Call*>(call)->with(values, converts, policy, std::index_sequence_for<A...>());
@@ -666,6 +521,37 @@ OPFORGE_COLD inline void check_arguments(const Overload& overload) {
                                  " py::arg were given");
     }
 }
+// Returns the values behind the positional parameters, or those whose names no parameter has.
+OPFORGE_IF_USED
+OPFORGE_COLD inline Ref gathered(const Overload& f, const Given& given, size_t place) {
+    Ref list = checked(opforge_PyList_New(0)), dict = checked(opforge_PyDict_New());
+    for (size_t i = f.positional; place == f.rest && i < given.positional; ++i) {
+        checked(opforge_PyList_Append(list.get(), given.values[i]));
+    }
+    if (place == f.rest) {
+        return checked(opforge_PySequence_Tuple(list.get()));
+    }
+    for (size_t i = 0; i < given.named; ++i) {
+        const std::string text = key_text(given.name(i));
+        bool is_known = false;
+        for (const Argument& argument : f.arguments) {
+            is_known |= !argument.name.empty() && argument.name == text;
+        }
+        if (!is_known) {
+            checked(opforge_PyDict_SetItem(dict.get(), given.name(i), given.values[given.positional + i]));
+        }
+    }
+    return dict;
+}
+// py::arg is stated for the other parameters.
+OPFORGE_IF_USED
+OPFORGE_COLD inline void skip_gathered(Overload& f) {
+    for (size_t place : {f.rest, f.names}) {
+        if (!f.arguments.empty() && place <= f.arguments.size()) {
+            f.arguments.insert(f.arguments.begin() + static_cast<std::ptrdiff_t>(place), Argument());
+        }
+    }
+}
 // Returns the overload of a C++ function, with what is stated beside it.
 template <class F, class... X>
 OPFORGE_COLD Overload* overload_of(const char* name, Kind kind, F&& f, const X&... extras) {
@@ -673,7 +559,17 @@ OPFORGE_COLD Overload* overload_of(const char* name, Kind kind, F&& f, const X&.
     using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
     constexpr bool has_named_arguments = (std::is_base_of_v<arg, X> || ...);
     Overload* overload = new_overload(name, kind, Caller::type_names(), Caller::arity, has_named_arguments);
+    constexpr size_t rest = Caller::template place_of<args>(), names = Caller::template place_of<kwargs>();
+    if constexpr (rest != nowhere || names != nowhere) {
+        overload->rest = rest;
+        overload->names = names;
+        overload->positional = rest < names ? rest : names;
+        overload->gather = gathered<>;
+    }
     (extra(*overload, extras), ...);
+    if constexpr (rest != nowhere || names != nowhere) {
+        skip_gathered<>(*overload);
+    }
     check_arguments(*overload);
     overload->call = Caller::run;
     overload->function = new Caller{std::forward<F>(f)};
@@ -735,30 +631,10 @@ public:
         return m;
     }
 
-    class accessor {
-    public:
-        accessor(PyObject* o, std::string name) : owner_(o), name_(std::move(name)) {}
-        template <class T>
-        void operator=(const T& value) && {
-            py_detail::Ref r;
-            if constexpr (std::is_base_of_v<object, T>) {
-                r = value.ref();
-            } else if constexpr (std::is_convertible_v<const T&, const char*>) {  // a null pointer is None
-                r = py_detail::Convert<const char*>::cast(value);
-            } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
-                r = py_detail::Convert<std::string>::cast(std::string_view(value));
-            } else {
-                r = py_detail::Convert<T>::cast(value);
-            }
-            py_detail::checked(opforge_PyObject_SetAttrString(owner_, name_.c_str(), r.get()));
-        }
-
-    private:
-        PyObject* owner_;
-        std::string name_;
-    };
-    accessor attr(const char* name) const { return {ptr(), name}; }
-    accessor doc() const { return {ptr(), "__doc__"}; }
+    static module_ import(const char* name) { return module_(py_detail::imported(name)); }
+    void add_object(const char* name, const handle& value) {
+        py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, value.ptr()));
+    }
 
 private:
     static std::string name_of(const module_& m) {
@@ -829,84 +705,9 @@ namespace py = pybind11;
 
 namespace opforge_facade_python {
 template <>
-struct Convert<pybind11::bytes> {
-    static bool load(PyObject* o, bool, pybind11::bytes& value) {
-        if (!is(o, BytesFlag)) {
-            return false;
-        }
-        value = pybind11::bytes(Ref::borrow(o));
-        return true;
-    }
-    static Ref cast(const pybind11::bytes& value) { return value.ref(); }
-    static std::string name(bool) { return "bytes"; }
-};
-// Converts an object of one of Python's own types as it is, and an integer where a float is expected.
-template <class T>
-struct ConvertValueObject {
-    static bool load(PyObject* o, bool convert, T& value) {
-        if (double real = 0; is_float && convert && is(o, LongFlag) && Convert<double>::load(o, true, real)) {
-            value = T(Convert<double>::cast(real));
-            return true;
-        }
-        if (!is_of(o)) {
-            return false;
-        }
-        value = T(Ref::borrow(o));
-        return true;
-    }
-    static Ref cast(const T& value) { return value.ref(); }
-    static std::string name(bool) { return type; }
-
-private:
-    static constexpr bool is_bool = std::is_same_v<T, pybind11::bool_>, is_int = std::is_same_v<T, pybind11::int_>,
-                          is_float = std::is_same_v<T, pybind11::float_>;
-    static constexpr const char* type = is_bool ? "bool" : is_int ? "int" : is_float ? "float" : "str";
-    static bool is_of(PyObject* o) {
-        if constexpr (is_bool) {
-            return o == Ref::steal(opforge_PyBool_FromLong(0)).get() ||
-                   o == Ref::steal(opforge_PyBool_FromLong(1)).get();
-        } else if constexpr (is_float) {
-            return is(o, &opforge_PyFloat_Type);
-        } else {
-            return is(o, is_int ? LongFlag : UnicodeFlag);
-        }
-    }
-};
-template <>
-struct Convert<pybind11::bool_> : ConvertValueObject<pybind11::bool_> {};
-template <>
-struct Convert<pybind11::int_> : ConvertValueObject<pybind11::int_> {};
-template <>
-struct Convert<pybind11::float_> : ConvertValueObject<pybind11::float_> {};
-template <>
-struct Convert<pybind11::str> : ConvertValueObject<pybind11::str> {};
-template <>
-struct Convert<pybind11::object> {
-    static bool load(PyObject* o, bool, pybind11::object& value) {
-        value = pybind11::object(Ref::borrow(o));
-        return true;
-    }
-    static Ref cast(const pybind11::object& value) { return value.ref(); }
-    static std::string name(bool) { return "object"; }
-};
-template <>
-struct Convert<pybind11::handle> {
-    static bool load(PyObject* o, bool, pybind11::handle& value) {
-        value = pybind11::handle(o);
-        return true;
-    }
-    static Ref cast(const pybind11::handle& value) {
-        if (!value.ptr()) {
-            throw Raised();
-        }
-        return Ref::borrow(value.ptr());
-    }
-    static std::string name(bool) { return "object"; }
-};
-template <>
-struct Convert<pybind11::none> {
-    static Ref cast(const pybind11::none& value) { return value.ref(); }
-    static std::string name(bool) { return "None"; }
+struct Convert<pybind11::module_> {
+    static Ref cast(const pybind11::module_& value) { return value.ref(); }
+    static std::string name(bool) { return "types.ModuleType"; }
 };
 }  // namespace opforge_facade_python
 

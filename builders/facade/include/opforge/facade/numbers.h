@@ -231,7 +231,8 @@ inline Tensor difference(const Tensor& a, const Tensor& b, const Scalar& alpha) 
     check_alpha(promoted(a, b), alpha);
     return sum_of(a, b, -alpha);
 }
-// Returns x to a power, by the operators that torch's kernel uses for some exponents in the place of pow.
+// Returns x to a power, by the operators that torch's kernel uses for some exponents in the place of pow. For other
+// exponents torch's vectors of pow give other last bits with a number than with a tensor.
 OPFORGE_IF_USED
 inline Tensor power(const Tensor& self, const Scalar& exponent) {
     auto times = [](const Tensor& a, const Tensor& b) { return call<Tensor>("aten::mul", "Tensor", a, b); };
@@ -258,13 +259,6 @@ inline Tensor power(const Tensor& self, const Scalar& exponent) {
     }
     const bool listed =
         exponent.equal(3) || exponent.equal(0.5) || exponent.equal(-0.5) || exponent.equal(-1) || exponent.equal(-2);
-    // torch's vectors of pow give other last bits with a number than with a tensor
-    const bool general = c == Category::Real && !listed && !exponent.equal(0) && !exponent.equal(1);
-    if (general || (c == Category::Complex && listed) ||
-        (exponent.equal(-0.5) && (type == ScalarType::BFloat16 || type == ScalarType::Half))) {
-        fail(text("pow of ", c10::toString(type), " by ", exponent,
-                  " is not on torch's stable ABI: pass the exponent as a tensor"));
-    }
     if (keeps_dtype && !exponent.isComplex()) {
         check_fits(exponent, type);
     }
@@ -321,33 +315,219 @@ inline Tensor empty(IntArrayRef size, const TensorOptions& o) {
     return call<Tensor>("aten::empty", "memory_format", size, o.scalar_type_opt(), layout_to_pass(o), device_to_pass(o),
                         o.pinned_memory_opt(), o.memory_format_opt());
 }
-// Returns begin, begin + step, ... below end. The numbers are integers: torch computes others in a way
-// that depends on its vectors.
+// Returns begin, begin + step, ... below end. torch computes real numbers in a way that depends on its vectors.
 OPFORGE_IF_USED
 inline Tensor range(const Scalar& begin, const Scalar& end, const Scalar& step, TensorOptions o) {
-    if (!begin.isIntegral(true) || !end.isIntegral(true) || !step.isIntegral(true)) {
-        fail("arange with numbers that are no integers is not on torch's stable ABI: multiply a range of integers");
-    }
-    const ScalarType t = o.scalar_type_opt().value_or(ScalarType::Long);
+    const bool is_real = !begin.isIntegral(true) || !end.isIntegral(true) || !step.isIntegral(true);
+    const ScalarType t = o.scalar_type_opt().value_or(is_real ? default_dtype() : ScalarType::Long);
     if (t == ScalarType::Bool || isComplexType(t)) {
         fail<NotImplementedError>(text("\"arange_cpu\" not implemented for '", c10::toString(t), "'"));
     }
-    int64_t a = begin.toLong(), b = end.toLong(), s = step.toLong();
-    if (s == 0) {
+    const bool in_reals = is_real && category(t) >= Category::Real;
+    auto integer = [](const Scalar& s) { return s.isIntegral(true) ? s.toLong() : int64_t(s.toDouble()); };
+    const double start = begin.toDouble(), stop = end.toDouble(), stride = step.toDouble();
+    if (!(stride > 0 || stride < 0)) {
         fail("step must be nonzero");
     }
-    if (s > 0 ? a > b : a < b) {
+    if (!std::isfinite(start) || !std::isfinite(stop)) {
+        fail(text("unsupported range: ", start, " -> ", stop));
+    }
+    const int64_t a = integer(begin), b = integer(end), s = integer(step);
+    const bool in_longs =
+        !is_real || t == ScalarType::Long;  // torch counts these in integers, and all others in doubles
+    if (stride > 0 ? start > stop : start < stop) {
         fail("upper bound and lower bound inconsistent with step sign");
     }
-    int64_t n = s > 0 ? (b - a + s - 1) / s : (a - b - s - 1) / -s;
+    if (in_longs && s == 0) {
+        fail("invalid size, possible overflow?");
+    }
+    const int64_t n = !in_longs ? int64_t(std::ceil((stop - start) / stride))
+                      : s > 0   ? std::max<int64_t>((b - a + s - 1) / s, 0)
+                                : std::max<int64_t>((a - b - s - 1) / -s, 0);
     // by operators alone: what a mode makes has no memory that could be written
     Tensor ones = call<Tensor>("aten::ones", "", IntArrayRef(n), std::optional<ScalarType>(ScalarType::Long),
                                layout_to_pass(o), device_to_pass(o), std::optional<bool>());
     Tensor counted = call<Tensor>("aten::cumsum", "", ones, int64_t{0}, std::optional<ScalarType>());
-    Tensor stepped = sum_of(call<Tensor>("aten::mul", "Tensor", counted, number(s)), number(a - s), 1);
+    if (in_reals) {
+        counted = converted(sum_of(counted, number(-1), 1), ScalarType::Double);
+    }
+    Tensor stepped = call<Tensor>("aten::mul", "Tensor", counted, in_reals ? number(stride) : number(s));
+    stepped = sum_of(stepped, in_reals ? number(start) : number(a - s), 1);
     Tensor result = empty(n, o.dtype(t));
     call_in_place("aten::copy_", "", result, stepped, false);
     return result;
+}
+OPFORGE_IF_USED
+inline Tensor number_first(const char* name, const char* overload, const Scalar& s, const Tensor& other) {
+    return with_dimension(
+        other, [&](const Tensor& x) { return call<Tensor>(name, overload, wrapped(s, x.scalar_type()), x); });
+}
+// Returns the dtype of two numbers that stand beside each other.
+inline ScalarType of_numbers(const Scalar& a, const Scalar& b) {
+    return category(a.type()) >= category(b.type()) ? dtype_of(a) : dtype_of(b);
+}
+// Returns the number in the tensor's dtype, where the tensor is.
+OPFORGE_IF_USED
+inline Tensor number_in(const Tensor& t, const Scalar& s) {
+    const Tensor made = converted(number(s), t.scalar_type());
+    return t.is_cpu() ? made : made.to(t.device());
+}
+// Returns the number in the tensor's dtype for each place of an index.
+OPFORGE_IF_USED
+inline Tensor filling(const Tensor& t, const Tensor& index, const Scalar& s) {
+    check_fits(s, t.scalar_type());
+    return call<Tensor>("aten::expand", "", number_in(t, s), index.sizes(), false);
+}
+OPFORGE_IF_USED
+inline Tensor chosen_by(const Tensor& condition, const Tensor& a, const Tensor& b) {
+    return call<Tensor>("aten::where", "self", condition, a, b);
+}
+OPFORGE_IF_USED
+inline void check_real(const char* name, const Tensor& t) {
+    if (!isFloatingType(t.scalar_type()) || is_float8(t.scalar_type())) {
+        fail<NotImplementedError>(text('"', name, "\" not implemented for '", c10::toString(t.scalar_type()), "'"));
+    }
+}
+OPFORGE_IF_USED
+inline void check_number(const char* name, const Tensor& t) {
+    if (category(t.scalar_type()) != Category::Integer) {
+        check_real(name, t);
+    }
+}
+// Returns the dtype that torch's kernels compute in.
+inline ScalarType computed_in(ScalarType t) { return isReducedFloatingType(t) ? ScalarType::Float : t; }
+OPFORGE_IF_USED
+inline Tensor widened(const Tensor& t) { return converted(t, computed_in(t.scalar_type())); }
+OPFORGE_IF_USED
+inline Tensor times(const Tensor& t, const Scalar& s) { return s.equal(1) ? t : binary("aten::mul", "Tensor", t, s); }
+// Returns a factor as torch's kernels take it: rounded to integers for those.
+OPFORGE_IF_USED
+inline Scalar factor_for(const Scalar& s, ScalarType t) {
+    check_fits(s, computed_in(t));
+    if (category(t) >= Category::Real && !s.isBoolean()) {
+        return s;
+    }
+    return Scalar(s.isIntegral(true) ? s.toLong() : int64_t(s.toDouble()));
+}
+// Returns a + value * (x op y), computed as torch's kernels do: in float32 for the smaller types.
+OPFORGE_IF_USED
+inline Tensor added_term(const char* name, const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& value) {
+    const Tensor term = call<Tensor>(name, "Tensor", x, y);
+    const ScalarType t = promoted(a, term);
+    if (t == ScalarType::Bool || is_float8(t)) {
+        fail<NotImplementedError>(text("\"addcmul_cpu_out\" not implemented for '", c10::toString(t), "'"));
+    }
+    const Scalar factor = factor_for(value, t);
+    if (isReducedFloatingType(t)) {
+        return converted(sum_of(widened(a), call<Tensor>(name, "Tensor", widened(x), widened(y)), factor), t);
+    }
+    return sum_of(a, term, factor);
+}
+// Writes a result as torch's out= does: the tensor takes the result's size.
+OPFORGE_IF_USED
+inline Tensor& put(Tensor& out, const Tensor& result) {
+    if (result.requires_grad()) {
+        fail(
+            "functions with out=... arguments don't support automatic differentiation, but one of the arguments"
+            " requires grad.");
+    }
+    check_cast(result.scalar_type(), out.scalar_type());
+    if (out.sizes() != result.sizes()) {
+        call_in_place("aten::resize_", "", out, result.sizes(), std::optional<MemoryFormat>());
+    }
+    call_in_place("aten::copy_", "", out, result, false);
+    return out;
+}
+// Returns beta * a + alpha * product, of the product's size and dtype. `argument` is one of the product's.
+OPFORGE_IF_USED
+inline Tensor added(const Tensor& a, const Tensor& product, const Tensor& argument, const Scalar& beta,
+                    const Scalar& alpha) {
+    const ScalarType t = product.scalar_type();
+    if (a.scalar_type() != t && t == argument.scalar_type()) {  // not by autocast
+        fail(text("expected m1 and m2 to have the same dtype, but got: ", c10::toString(a.scalar_type()),
+                  " != ", c10::toString(t)));
+    }
+    const Tensor input = converted(call<Tensor>("aten::expand", "", a, product.sizes(), false), t);
+    const Scalar input_factor = factor_for(beta, t), factor = factor_for(alpha, t);
+    if (input_factor.equal(0)) {  // not even what is no number is added
+        return converted(times(widened(product), factor), t);
+    }
+    return converted(sum_of(converted(times(widened(input), input_factor), computed_in(t)), widened(product), factor),
+                     t);
+}
+// Returns the dimension that index_add adds along. Raises as torch does for what does not fit.
+OPFORGE_IF_USED
+inline int64_t checked_index_add(const Tensor& into, int64_t dim, const Tensor& index, const Tensor& source) {
+    const int64_t along = wrapped_dim(dim, into.dim(), true);
+    if (index.dim() > 1) {
+        fail("index_add_(): Index is supposed to be a vector");
+    }
+    if (index.scalar_type() != ScalarType::Long && index.scalar_type() != ScalarType::Int) {
+        fail("index_add_(): Expected dtype int32/int64 for index");
+    }
+    if (into.scalar_type() != source.scalar_type()) {
+        fail(text("index_add_(): self (", c10::toString(into.scalar_type()), ") and source (",
+                  c10::toString(source.scalar_type()), ") must have the same scalar type"));
+    }
+    bool fits = source.dim() == into.dim();
+    for (int64_t i = 0; fits && i < into.dim(); ++i) {
+        fits = source.size(i) == (i == along ? index.numel() : into.size(i));
+    }
+    if (!fits) {
+        fail(text("index_add_(): a source of ", index.numel(), " slices of self's size ", into.sizes(),
+                  " along dimension ", along, " was expected, got ", source.sizes()));
+    }
+    return along;
+}
+OPFORGE_IF_USED
+inline double reduced_count(const Tensor& t, OptionalIntArrayRef dim) {
+    if (!dim || dim->empty()) {
+        return double(t.numel());
+    }
+    double count = 1;
+    for (int64_t i : *dim) {
+        count *= t.dim() > 0 ? double(t.size(i)) : 1;
+    }
+    return count;
+}
+// A norm of another number than 2. Where all is zero its gradient is zero, and not that of a root.
+OPFORGE_IF_USED
+inline Tensor norm_by_powers(const Tensor& a, double p, IntArrayRef dim, bool keepdim,
+                             std::optional<ScalarType> dtype) {
+    if (category(a.scalar_type()) < Category::Real) {
+        fail(text("linalg.vector_norm: Expected a floating point or complex tensor as input. Got ",
+                  c10::toString(a.scalar_type())));
+    }
+    if (is_float8(a.scalar_type())) {
+        fail<NotImplementedError>(text("\"norm_cpu\" not implemented for '", c10::toString(a.scalar_type()), "'"));
+    }
+    if (p < 0 && reduced_count(a, dim) == 0) {
+        fail(text("linalg.vector_norm cannot compute the ", p,
+                  " norm on an empty tensor because the operation does not"
+                  " have an identity"));
+    }
+    const Tensor x = call<Tensor>("aten::abs", "", dtype ? converted(a, *dtype) : a);
+    const ScalarType type = x.scalar_type();
+    if (std::isinf(p)) {
+        return call<Tensor>(p > 0 ? "aten::amax" : "aten::amin", "", x, dim, keepdim);
+    }
+    auto sum = [&](const Tensor& t, ScalarType in) {
+        return call<Tensor>("aten::sum", "dim_IntList", t, std::optional<IntArrayRef>(dim), keepdim,
+                            std::optional<ScalarType>(in));
+    };
+    if (p == 1) {
+        return sum(x, type);
+    }
+    if (p == 0) {  // a gradient of zeros
+        return sum_of(sum(converted(binary("aten::ne", "Tensor", x, 0), type), type),
+                      sum(call<Tensor>("aten::sign", "", x), type), 0);
+    }
+    const Tensor powers = sum(power(widened(x), p), computed_in(type));
+    const Tensor is_zero = binary("aten::eq", "Tensor", powers, 0);
+    const Tensor root =
+        power(call<Tensor>("aten::masked_fill", "Tensor", powers, is_zero, number_for(powers, 1)), 1 / p);
+    return converted(
+        call<Tensor>("aten::masked_fill", "Tensor", root, is_zero, number_for(powers, p > 0 ? 0.0 : HUGE_VAL)), type);
 }
 }  // namespace facade
 }  // namespace opforge_facade

@@ -16,6 +16,7 @@ struct ops {
     static void in_place(const char* name, const char* overload, const A&... arguments) {
         facade::call_in_place<K>(name, overload, arguments...);
     }
+#include "near_scalars.h"
 #include "scalars.h"
 };
 

@@ -31,6 +31,10 @@ OPFORGE_PYTHON(PyObject*, PyObject_GetAttrString, PyObject*, const char*)
 OPFORGE_PYTHON(int, PyObject_SetAttrString, PyObject*, const char*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GetAttr, PyObject*, PyObject*)
 OPFORGE_PYTHON(int, PyObject_SetAttr, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(PyObject*, PyObject_GetItem, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyObject_SetItem, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(OpforgePySize, PyObject_Size, PyObject*)
+OPFORGE_PYTHON(int, PyCallable_Check, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GenericGetAttr, PyObject*, PyObject*)
 OPFORGE_PYTHON(int, PyObject_GenericSetAttr, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyWeakref_NewRef, PyObject*, PyObject*)
@@ -79,6 +83,8 @@ OPFORGE_PYTHON(PyObject*, PyTuple_GetItem, PyObject*, OpforgePySize)
 OPFORGE_PYTHON(OpforgePySize, PyTuple_Size, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyList_New, OpforgePySize)
 OPFORGE_PYTHON(int, PyList_SetItem, PyObject*, OpforgePySize, PyObject*)
+OPFORGE_PYTHON(int, PyList_Append, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyList_Insert, PyObject*, OpforgePySize, PyObject*)
 OPFORGE_PYTHON(PyObject*, PySet_New, PyObject*)
 OPFORGE_PYTHON(int, PySet_Add, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyDict_New, )
@@ -97,6 +103,7 @@ OPFORGE_PYTHON(void, PyErr_Clear, )
 OPFORGE_PYTHON(void, PyErr_SetString, PyObject*, const char*)
 OPFORGE_PYTHON(void, PyErr_Fetch, PyObject**, PyObject**, PyObject**)
 OPFORGE_PYTHON(void, PyErr_Restore, PyObject*, PyObject*, PyObject*)
+OPFORGE_PYTHON(int, PyErr_GivenExceptionMatches, PyObject*, PyObject*)
 OPFORGE_PYTHON(void, PyErr_NormalizeException, PyObject**, PyObject**, PyObject**)
 OPFORGE_PYTHON(PyObject*, PyModule_Create2, void*, int)
 OPFORGE_PYTHON(PyObject*, PyModule_New, const char*)
@@ -109,6 +116,7 @@ OPFORGE_PYTHON(void*, PyEval_SaveThread, )
 OPFORGE_PYTHON(void, PyEval_RestoreThread, void*)
 OPFORGE_PYTHON(const char*, Py_GetVersion, )
 OPFORGE_PYTHON_DATA(struct _object, _Py_NoneStruct)
+OPFORGE_PYTHON_DATA(struct _typeobject, PyType_Type)
 OPFORGE_PYTHON_DATA(struct _typeobject, PyFloat_Type)
 OPFORGE_PYTHON_DATA(struct _typeobject, PyComplex_Type)
 OPFORGE_PYTHON_DATA(struct _typeobject, PyByteArray_Type)
@@ -127,6 +135,21 @@ OPFORGE_PYTHON_DATA(PyObject*, PyExc_MemoryError)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_OverflowError)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_StopIteration)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_NotImplementedError)
+
+// Sources name these as pybind11 does, without including Python.h.
+#define OPFORGE_EXCEPTION_OF_PYTHON(name) \
+    extern "C" __attribute__((weak, visibility("default"))) PyObject* PyExc_##name;
+OPFORGE_EXCEPTION_OF_PYTHON(Exception)
+OPFORGE_EXCEPTION_OF_PYTHON(RuntimeError)
+OPFORGE_EXCEPTION_OF_PYTHON(TypeError)
+OPFORGE_EXCEPTION_OF_PYTHON(ValueError)
+OPFORGE_EXCEPTION_OF_PYTHON(IndexError)
+OPFORGE_EXCEPTION_OF_PYTHON(KeyError)
+OPFORGE_EXCEPTION_OF_PYTHON(AttributeError)
+OPFORGE_EXCEPTION_OF_PYTHON(ImportError)
+OPFORGE_EXCEPTION_OF_PYTHON(StopIteration)
+OPFORGE_EXCEPTION_OF_PYTHON(NotImplementedError)
+#undef OPFORGE_EXCEPTION_OF_PYTHON
 
 // torch 2.14's conversions of tensors. Weak: an older torch has two functions of its Python module for them.
 extern "C" __attribute__((weak, visibility("default"))) AOTITorchError
@@ -190,6 +213,11 @@ public:
         text_ = text(name) + ": " + text(shown);
     }
     const char* what() const noexcept override { return text_.c_str(); }
+    bool matches(PyObject* type) const { return opforge_PyErr_GivenExceptionMatches(state_->type, type) != 0; }
+    template <class T>
+    bool matches(const T& type) const {
+        return opforge_PyErr_GivenExceptionMatches(state_->type, type.ptr()) != 0;
+    }
     // Sets it again in this thread.
     void restore() const {
         opforge_Py_IncRef(state_->type);

@@ -92,8 +92,6 @@ static Tensor __lshift___Scalar(const Tensor& a, const Scalar& s) {
 static Tensor __rshift___Scalar(const Tensor& a, const Scalar& s) {
     return facade::binary("aten::__rshift__", "Tensor", a, s);
 }
-static Tensor pow_Tensor_Scalar(const Tensor& a, const Scalar& s) { return facade::power(a, s); }
-static Tensor& pow__Scalar(const Tensor& a, const Scalar& s) { return facade::written(a, facade::power(a, s)); }
 static Tensor clamp(const Tensor& a, const std::optional<Scalar>& low, const std::optional<Scalar>& high) {
     if (!low && !high) {
         facade::fail("torch.clamp: At least one of 'min' or 'max' must not be None");
@@ -178,6 +176,185 @@ static Tensor chosen(const Tensor& condition, const Scalar& s, const Tensor& t, 
     return number_first ? call<Tensor>("aten::where", "self", condition, x, y)
                         : call<Tensor>("aten::where", "self", condition, y, x);
 }
+static Tensor& eq__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::eq_", "Tensor", a, s);
+}
+static Tensor& ne__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::ne_", "Tensor", a, s);
+}
+static Tensor& ge__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::ge_", "Tensor", a, s);
+}
+static Tensor& le__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::le_", "Tensor", a, s);
+}
+static Tensor& gt__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::gt_", "Tensor", a, s);
+}
+static Tensor& lt__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::lt_", "Tensor", a, s);
+}
+static Tensor not_equal_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::not_equal", "Tensor", a, s);
+}
+static Tensor& not_equal__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::not_equal_", "Tensor", a, s);
+}
+static Tensor greater_equal_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::greater_equal", "Tensor", a, s);
+}
+static Tensor& greater_equal__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::greater_equal_", "Tensor", a, s);
+}
+static Tensor less_equal_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::less_equal", "Tensor", a, s);
+}
+static Tensor& less_equal__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::less_equal_", "Tensor", a, s);
+}
+static Tensor greater_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::greater", "Tensor", a, s);
+}
+static Tensor& greater__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::greater_", "Tensor", a, s);
+}
+static Tensor less_Scalar(const Tensor& a, const Scalar& s) { return facade::binary("aten::less", "Tensor", a, s); }
+static Tensor& less__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::less_", "Tensor", a, s);
+}
+static Tensor& bitwise_and__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::bitwise_and_", "Tensor", a, s);
+}
+static Tensor bitwise_and_Scalar_Tensor(const Scalar& s, const Tensor& a) {
+    return facade::number_first("aten::bitwise_and", "Tensor", s, a);
+}
+static Tensor& bitwise_or__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::bitwise_or_", "Tensor", a, s);
+}
+static Tensor bitwise_or_Scalar_Tensor(const Scalar& s, const Tensor& a) {
+    return facade::number_first("aten::bitwise_or", "Tensor", s, a);
+}
+static Tensor& bitwise_xor__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::bitwise_xor_", "Tensor", a, s);
+}
+static Tensor bitwise_xor_Scalar_Tensor(const Scalar& s, const Tensor& a) {
+    return facade::number_first("aten::bitwise_xor", "Tensor", s, a);
+}
+static Tensor bitwise_left_shift_Tensor_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::bitwise_left_shift", "Tensor", a, s);
+}
+static Tensor& bitwise_left_shift__Tensor_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::bitwise_left_shift_", "Tensor", a, s);
+}
+static Tensor bitwise_left_shift_Scalar_Tensor(const Scalar& s, const Tensor& a) {
+    return facade::number_first("aten::bitwise_left_shift", "Tensor", s, a);
+}
+static Tensor bitwise_right_shift_Tensor_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::bitwise_right_shift", "Tensor", a, s);
+}
+static Tensor& bitwise_right_shift__Tensor_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::bitwise_right_shift_", "Tensor", a, s);
+}
+static Tensor bitwise_right_shift_Scalar_Tensor(const Scalar& s, const Tensor& a) {
+    return facade::number_first("aten::bitwise_right_shift", "Tensor", s, a);
+}
+static Tensor& __iand___Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::__iand__", "Tensor", a, s);
+}
+static Tensor& __ior___Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::__ior__", "Tensor", a, s);
+}
+static Tensor& __ixor___Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::__ixor__", "Tensor", a, s);
+}
+static Tensor& __ilshift___Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::__ilshift__", "Tensor", a, s);
+}
+static Tensor& __irshift___Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::__irshift__", "Tensor", a, s);
+}
+static Tensor copysign_Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::copysign", "Tensor", a, s);
+}
+static Tensor& copysign__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::copysign_", "Tensor", a, s);
+}
+static Tensor xlogy_Scalar_Other(const Tensor& a, const Scalar& s) {
+    return facade::binary("aten::xlogy", "Tensor", a, s);
+}
+static Tensor& xlogy__Scalar_Other(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::xlogy_", "Tensor", a, s);
+}
+static Tensor xlogy_Scalar_Self(const Scalar& s, const Tensor& a) {
+    return facade::number_first("aten::xlogy", "Tensor", s, a);
+}
+static Tensor& multiply__Scalar(const Tensor& a, const Scalar& s) { return mul__Scalar(a, s); }
+static Tensor& divide__Scalar(const Tensor& a, const Scalar& s) { return div__Scalar(a, s); }
+static Tensor& floor_divide__Scalar(const Tensor& a, const Scalar& s) {
+    return facade::binary_in_place("aten::floor_divide_", "Tensor", a, s);
+}
+static Tensor& subtract__Tensor(const Tensor& a, const Tensor& b, const Scalar& alpha) {
+    return sub__Tensor(a, b, alpha);
+}
+static Tensor& subtract__Scalar(const Tensor& a, const Scalar& s, const Scalar& alpha) {
+    return sub__Scalar(a, s, alpha);
+}
+static Tensor div_Scalar_mode(const Tensor& a, const Scalar& s, std::optional<std::string_view> mode) {
+    return facade::with_dimension(a, [&](const Tensor& x) {
+        return call<Tensor>("aten::div", "Tensor_mode", x, facade::wrapped(s, x.scalar_type()), mode);
+    });
+}
+static Tensor& div__Scalar_mode(const Tensor& a, const Scalar& s, std::optional<std::string_view> mode) {
+    return facade::written(a, div_Scalar_mode(a, s, mode));
+}
+static Tensor divide_Scalar_mode(const Tensor& a, const Scalar& s, std::optional<std::string_view> mode) {
+    return div_Scalar_mode(a, s, mode);
+}
+static Tensor& divide__Scalar_mode(const Tensor& a, const Scalar& s, std::optional<std::string_view> mode) {
+    return div__Scalar_mode(a, s, mode);
+}
+static Tensor clip(const Tensor& a, const std::optional<Scalar>& low, const std::optional<Scalar>& high) {
+    return clamp(a, low, high);
+}
+static Tensor& clip_(const Tensor& a, const std::optional<Scalar>& low, const std::optional<Scalar>& high) {
+    return clamp_(a, low, high);
+}
+static Tensor where_Scalar(const Tensor& condition, const Scalar& s, const Scalar& other) {
+    const ScalarType type = facade::of_numbers(s, other);
+    auto made = [&](const Scalar& value) {
+        Tensor x = facade::converted(facade::number(value), type);
+        return condition.defined() && !condition.is_cpu() ? x.to(condition.device()) : x;
+    };
+    return call<Tensor>("aten::where", "self", condition, made(s), made(other));
+}
+static Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, std::optional<ScalarType> dtype,
+                       std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pinned) {
+    return call<Tensor>("aten::linspace", "Tensor_Tensor", facade::number(start), facade::number(end), steps, dtype,
+                        layout, device, pinned);
+}
+static Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base,
+                       std::optional<ScalarType> dtype, std::optional<Layout> layout, std::optional<Device> device,
+                       std::optional<bool> pinned) {
+    return call<Tensor>("aten::logspace", "Tensor_Tensor", facade::number(start), facade::number(end), steps, base,
+                        dtype, layout, device, pinned);
+}
+// The number in each place of the index. torch's operator takes a source of any larger size.
+static Tensor scatter_value(const Tensor& a, int64_t dim, const Tensor& index, const Scalar& s) {
+    return call<Tensor>("aten::scatter", "src", a, dim, index, facade::filling(a, index, s));
+}
+static Tensor& scatter__value(const Tensor& a, int64_t dim, const Tensor& index, const Scalar& s) {
+    in_place("aten::scatter_", "src", a, dim, index, facade::filling(a, index, s));
+    return const_cast<Tensor&>(a);
+}
+static Tensor scatter_value_reduce(const Tensor& a, int64_t dim, const Tensor& index, const Scalar& s,
+                                   std::string_view reduce) {
+    return call<Tensor>("aten::scatter", "reduce", a, dim, index, facade::filling(a, index, s), reduce);
+}
+static Tensor& scatter__value_reduce(const Tensor& a, int64_t dim, const Tensor& index, const Scalar& s,
+                                     std::string_view reduce) {
+    in_place("aten::scatter_", "reduce", a, dim, index, facade::filling(a, index, s), reduce);
+    return const_cast<Tensor&>(a);
+}
 static Tensor full(IntArrayRef size, const Scalar& s, std::optional<ScalarType> dtype, std::optional<Layout> layout,
                    std::optional<Device> device, std::optional<bool> pinned) {
     return facade::filled(facade::empty(size, TensorOptions()
@@ -199,73 +376,30 @@ static Tensor scalar_tensor(const Scalar& s, std::optional<ScalarType> dtype, st
                             std::optional<Device> device, std::optional<bool> pinned) {
     return full({}, s, dtype ? dtype : facade::default_dtype(), layout, device, pinned);
 }
-static Tensor arange(const Scalar& end, std::optional<ScalarType> dtype, std::optional<Layout> layout,
-                     std::optional<Device> device, std::optional<bool> pinned) {
-    return arange_start_step(Scalar(0), end, Scalar(1), dtype, layout, device, pinned);
-}
-static Tensor arange_start(const Scalar& begin, const Scalar& end, std::optional<ScalarType> dtype,
-                           std::optional<Layout> layout, std::optional<Device> device, std::optional<bool> pinned) {
-    return arange_start_step(begin, end, Scalar(1), dtype, layout, device, pinned);
-}
-static Tensor arange_start_step(const Scalar& begin, const Scalar& end, const Scalar& step,
-                                std::optional<ScalarType> dtype, std::optional<Layout> layout,
-                                std::optional<Device> device, std::optional<bool> pinned) {
-    return facade::range(begin, end, step,
-                         TensorOptions().dtype(dtype).layout(layout).device(device).pinned_memory(pinned));
-}
-// linear calls addmm with its bias, and both factors one, for matrices.
-static Tensor addmm(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
-    if (!beta.equal(1) || !alpha.equal(1)) {
-        facade::fail("addmm with a factor other than 1 is not on torch's stable ABI: multiply its arguments");
+// Those on the diagonal, which with `wrap` begins again below a square.
+static Tensor& fill_diagonal_(const Tensor& a, const Scalar& s, bool wrap) {
+    if (a.dim() < 2) {
+        facade::fail("dimensions must larger than 1");
     }
-    if (x.dim() != 2 || y.dim() != 2) {
-        facade::fail(facade::text("mat1 and mat2 must be 2-D, but got ", x.dim(), "-D and ", y.dim(), "-D"));
+    for (int64_t i = 1; a.dim() > 2 && i < a.dim(); ++i) {
+        if (a.size(i) != a.size(0)) {
+            facade::fail("all dimensions of input must be of equal length");
+        }
     }
-    return call<Tensor>("aten::linear", "", x, call<Tensor>("aten::t", "", y), std::optional<Tensor>(a));
-}
-// The one norm whose number the stable ABI can leave out: that of 2.
-static void check_norm(const std::optional<Scalar>& p) {
-    if (p && !p->equal(2)) {
-        facade::fail(facade::text("norm with p = ", p->isComplex() ? 0 : p->toDouble(),
-                                  " is not on torch's stable ABI, which passes no Scalar: use 2, or compute it by abs,"
-                                  " pow, sum and amax"));
+    const int64_t step = a.size(1) + 1;
+    for (int64_t row = 0; row == 0 || (wrap && a.dim() == 2 && row < a.size(0)); row += step) {
+        Tensor rest = call<Tensor>("aten::narrow", "", a, int64_t{0}, row, a.size(0) - row);
+        while (rest.dim() > 1) {
+            rest = call<Tensor>("aten::diagonal", "", rest, int64_t{0}, int64_t{0},
+                                rest.dim() == 2 ? int64_t{1} : rest.dim() - 1);
+        }
+        facade::fill_with(rest, s);
     }
+    return const_cast<Tensor&>(a);
 }
-static Tensor norm_ScalarOpt_dim(const Tensor& a, const std::optional<Scalar>& p, IntArrayRef dim, bool keepdim) {
-    check_norm(p);
-    return call<Tensor>("aten::norm", "ScalarOpt_dim", a, std::optional<int64_t>(), dim, keepdim);
+static Tensor& add_out(const Tensor& a, const Tensor& b, const Scalar& alpha, Tensor& out) {
+    return facade::put(out, facade::sum_of(a, b, alpha));
 }
-static Tensor norm_ScalarOpt_dim_dtype(const Tensor& a, const std::optional<Scalar>& p, IntArrayRef dim, bool keepdim,
-                                       ScalarType dtype) {
-    check_norm(p);
-    return call<Tensor>("aten::norm", "ScalarOpt_dim_dtype", a, std::optional<int64_t>(), dim, keepdim, dtype);
-}
-static Tensor norm_ScalarOpt_dtype(const Tensor& a, const std::optional<Scalar>& p, ScalarType dtype) {
-    check_norm(p);
-    return call<Tensor>("aten::norm", "ScalarOpt_dtype", a, std::optional<int64_t>(), dtype);
-}
-static Tensor norm_Scalar(const Tensor& a, const Scalar& p) { return norm_ScalarOpt_dim(a, p, {}, false); }
-// A variance whose correction is left out, or is one of the two that torch's older operators state by a bool.
-static bool is_unbiased(const std::optional<Scalar>& correction) {
-    if (correction && !correction->equal(0) && !correction->equal(1)) {
-        facade::fail(
-            "a variance with a correction other than 0 and 1 is not on torch's stable ABI, which passes no Scalar");
-    }
-    return !correction || correction->equal(1);
-}
-static Tensor var_correction(const Tensor& a, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
-                             bool keepdim) {
-    return call<Tensor>("aten::var", "dim", a, dim, is_unbiased(correction), keepdim);
-}
-static Tensor std_correction(const Tensor& a, OptionalIntArrayRef dim, const std::optional<Scalar>& correction,
-                             bool keepdim) {
-    return call<Tensor>("aten::std", "dim", a, dim, is_unbiased(correction), keepdim);
-}
-static std::tuple<Tensor, Tensor> var_mean_correction(const Tensor& a, OptionalIntArrayRef dim,
-                                                      const std::optional<Scalar>& correction, bool keepdim) {
-    return call<std::tuple<Tensor, Tensor>>("aten::var_mean", "dim", a, dim, is_unbiased(correction), keepdim);
-}
-static std::tuple<Tensor, Tensor> std_mean_correction(const Tensor& a, OptionalIntArrayRef dim,
-                                                      const std::optional<Scalar>& correction, bool keepdim) {
-    return call<std::tuple<Tensor, Tensor>>("aten::std_mean", "dim", a, dim, is_unbiased(correction), keepdim);
+static Tensor& sub_out(const Tensor& a, const Tensor& b, const Scalar& alpha, Tensor& out) {
+    return facade::put(out, facade::difference(a, b, alpha));
 }

@@ -1,0 +1,769 @@
+// Python's objects beside tensors, as pybind11 has them: attributes, items, calls, iteration, Python's own containers.
+#pragma once
+#include "exceptions.h"
+#include "instances.h"
+
+namespace pybind11 {
+inline namespace opforge_facade {
+
+class handle;
+class object;
+class accessor;
+class iterator;
+struct arg_v;
+
+namespace detail {
+using namespace ::opforge_facade_python;
+
+// A tuple of arguments, or a dict of those with names, that a call takes apart: f(*args, **kwargs).
+struct kwargs_proxy {
+    PyObject* dict;
+};
+struct args_proxy {
+    PyObject* tuple;
+    kwargs_proxy operator*() const { return {tuple}; }
+};
+
+// Returns a C++ value as a Python object: None of a null pointer and of no value.
+template <class T>
+Ref to_python(const T& value);
+// Calls an object. An argument with a name is a keyword.
+template <class... A>
+Ref call_object(PyObject* function, const A&... arguments);
+
+// What an object, a reference to one, and an attribute or item of one can do.
+template <class D>
+class object_api {
+public:
+    accessor attr(const char* name) const;
+    accessor attr(const handle& name) const;
+    accessor doc() const;
+    accessor operator[](const char* key) const;
+    accessor operator[](const handle& key) const;
+    template <class I, class = std::enable_if_t<std::is_integral_v<I>>>
+    accessor operator[](I index) const;
+    template <class... A>
+    object operator()(const A&... arguments) const;
+    args_proxy operator*() const { return {pointer()}; }
+    iterator begin() const;
+    iterator end() const;
+    template <class T>
+    bool contains(const T& key) const;
+    template <class T>
+    T cast() const;
+    bool is_none() const { return pointer() == none(); }
+    template <class O>
+    bool is(const O& o) const {
+        return pointer() == o.ptr();
+    }
+    template <class O>
+    bool equal(const O& o) const {
+        constexpr int is_equal = 2;  // Py_EQ of the stable ABI
+        const int found = opforge_PyObject_RichCompareBool(pointer(), to_python(o).get(), is_equal);
+        checked(found);
+        return found == 1;
+    }
+    template <class O>
+    bool not_equal(const O& o) const {
+        return !equal(o);
+    }
+
+private:
+    PyObject* pointer() const { return static_cast<const D&>(*this).ptr(); }
+};
+}  // namespace detail
+
+class handle : public detail::object_api<handle> {
+public:
+    handle() = default;
+    handle(PyObject* p) : object_(p) {}
+    PyObject* ptr() const { return object_; }
+    PyObject*& ptr() { return object_; }
+    explicit operator bool() const { return object_ != nullptr; }
+    const handle& inc_ref() const {
+        opforge_Py_IncRef(object_);
+        return *this;
+    }
+    const handle& dec_ref() const {
+        opforge_Py_DecRef(object_);
+        return *this;
+    }
+
+protected:
+    PyObject* object_ = nullptr;
+};
+class object : public handle {
+public:
+    object() = default;
+    object(detail::Ref r) : handle(r.get()), kept_(std::move(r)) {}
+    detail::Ref ref() const { return kept_; }
+    // Returns the object, whose reference the caller owns then.
+    handle release() {
+        object_ = nullptr;
+        return kept_.release();
+    }
+
+private:
+    detail::Ref kept_;
+};
+template <class T>
+T reinterpret_borrow(handle h) {
+    return T(detail::Ref::borrow(h.ptr()));
+}
+template <class T>
+T reinterpret_steal(handle h) {
+    return T(detail::Ref::steal(h.ptr()));
+}
+
+// An attribute or an item: it is read where its value is needed, and set where a value is given.
+class accessor : public detail::object_api<accessor> {
+public:
+    accessor(PyObject* owner, detail::Ref key, bool is_item)
+        : owner_(detail::Ref::borrow(owner)), key_(std::move(key)), is_item_(is_item) {}
+    accessor(const accessor&) = default;
+    accessor(accessor&&) = default;
+    void operator=(const accessor& o) && { set(o.get().ref()); }
+    void operator=(const accessor& o) & { value_ = o.get(); }
+    template <class T>
+    void operator=(const T& value) && {
+        set(detail::to_python(value));
+    }
+    template <class T>
+    void operator=(const T& value) & {
+        value_ = object(detail::to_python(value));
+    }
+    PyObject* ptr() const { return get().ptr(); }
+    operator object() const { return get(); }
+    operator handle() const { return get(); }
+    const object& get() const {
+        if (!value_) {
+            value_ = detail::checked(is_item_ ? opforge_PyObject_GetItem(owner_.get(), key_.get())
+                                              : opforge_PyObject_GetAttr(owner_.get(), key_.get()));
+        }
+        return value_;
+    }
+
+private:
+    void set(const detail::Ref& value) const {
+        detail::checked(is_item_ ? opforge_PyObject_SetItem(owner_.get(), key_.get(), value.get())
+                                 : opforge_PyObject_SetAttr(owner_.get(), key_.get(), value.get()));
+    }
+    detail::Ref owner_, key_;
+    bool is_item_;
+    mutable object value_;
+};
+
+// ---- iteration
+class iterator : public object {
+public:
+    using iterator_category = std::input_iterator_tag;
+    using difference_type = std::ptrdiff_t;
+    using value_type = handle;
+    using reference = const handle;
+    using pointer = const handle*;
+    iterator() = default;
+    explicit iterator(detail::Ref r) : object(std::move(r)) {}
+    iterator& operator++() {
+        value_ = detail::Ref::steal(opforge_PyIter_Next(ptr()));
+        if (!value_ && opforge_PyErr_Occurred()) {
+            throw detail::Raised();
+        }
+        has_begun_ = true;
+        return *this;
+    }
+    iterator operator++(int) {
+        iterator before = *this;
+        ++*this;
+        return before;
+    }
+    handle operator*() const { return current().get(); }
+    static iterator sentinel() { return {}; }
+    friend bool operator==(const iterator& a, const iterator& b) { return a.place() == b.place(); }
+    friend bool operator!=(const iterator& a, const iterator& b) { return !(a == b); }
+
+private:
+    const detail::Ref& current() const {
+        if (object_ && !has_begun_) {
+            ++const_cast<iterator&>(*this);
+        }
+        return value_;
+    }
+    PyObject* place() const { return object_ ? current().get() : nullptr; }
+    detail::Ref value_;
+    bool has_begun_ = false;
+};
+// The keys and values of a dict, as pairs.
+class dict_iterator {
+public:
+    using iterator_category = std::input_iterator_tag;
+    using difference_type = std::ptrdiff_t;
+    using value_type = std::pair<handle, handle>;
+    using reference = value_type;
+    using pointer = const value_type*;
+    dict_iterator() = default;  // behind the last
+    explicit dict_iterator(PyObject* dict) : dict_(dict), place_(0) { ++*this; }
+    dict_iterator& operator++() {
+        PyObject *key = nullptr, *value = nullptr;
+        if (!opforge_PyDict_Next(dict_, &place_, &key, &value)) {
+            place_ = -1;
+        }
+        entry_ = {key, value};
+        return *this;
+    }
+    value_type operator*() const { return entry_; }
+    const value_type* operator->() const { return &entry_; }
+    bool operator==(const dict_iterator& o) const { return place_ == o.place_; }
+    bool operator!=(const dict_iterator& o) const { return place_ != o.place_; }
+
+private:
+    PyObject* dict_ = nullptr;
+    value_type entry_;
+    OpforgePySize place_ = -1;
+};
+
+// ---- Python's own types
+class none : public object {
+public:
+    none() : object(detail::Ref::borrow(detail::none())) {}
+};
+class bytes : public object {
+public:
+    bytes() : bytes("", 0) {}
+    bytes(const char* data, size_t n)
+        : object(detail::checked(opforge_PyBytes_FromStringAndSize(data, static_cast<OpforgePySize>(n)))) {}
+    bytes(const char* text) : bytes(text, std::strlen(text)) {}
+    bytes(const std::string& text) : bytes(text.data(), text.size()) {}
+    bytes(std::string_view text) : bytes(text.data(), text.size()) {}
+    explicit bytes(detail::Ref r) : object(std::move(r)) {}
+    operator std::string() const { return std::string(std::string_view(*this)); }
+    operator std::string_view() const {
+        char* p = nullptr;
+        OpforgePySize n = 0;
+        detail::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
+        return {p, static_cast<size_t>(n)};
+    }
+};
+// A number or string of Python's that is made of a C++ value, or of another object by its type.
+template <class T>
+class value_object : public object {
+public:
+    value_object() : value_object(T()) {}
+    value_object(T value) : object(detail::Convert<T>::cast(value)) {}
+    explicit value_object(detail::Ref r) : object(std::move(r)) {}
+    operator T() const { return cast<T>(); }
+
+protected:
+    static detail::Ref made(const char* type, const handle& of, bool is_one) {
+        return is_one ? detail::Ref::borrow(of.ptr())
+                      : detail::called(detail::attribute(detail::imported("builtins").get(), type).get(),
+                                       detail::Ref::borrow(of.ptr()));
+    }
+};
+class bool_ : public value_object<bool> {
+public:
+    using value_object::value_object;
+    explicit bool_(const object& o) : value_object(made("bool", o, false)) {}
+};
+class int_ : public value_object<long long> {
+public:
+    using value_object::value_object;
+    explicit int_(const object& o) : value_object(made("int", o, detail::is(o.ptr(), detail::LongFlag))) {}
+    template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+    operator T() const {
+        return cast<T>();
+    }
+};
+class float_ : public value_object<double> {
+public:
+    using value_object::value_object;
+    explicit float_(const object& o) : value_object(made("float", o, detail::is(o.ptr(), &opforge_PyFloat_Type))) {}
+};
+class str : public value_object<std::string> {
+public:
+    using value_object::value_object;
+    str(const char* text) : value_object(std::string(text)) {}
+    str(const char* text, size_t n) : value_object(std::string(text, n)) {}
+    explicit str(const handle& h) : value_object(detail::checked(opforge_PyObject_Str(h.ptr()))) {}
+    template <class... A>
+    str format(const A&... arguments) const {
+        return str(attr("format")(arguments...).ref());
+    }
+};
+
+namespace detail {
+struct ListType {
+    static constexpr const char* name = "list";
+    static bool is_of(PyObject* o) { return is(o, ListFlag); }
+    static PyObject* converted(PyObject* o) { return opforge_PySequence_List(o); }
+};
+struct TupleType {
+    static constexpr const char* name = "tuple";
+    static bool is_of(PyObject* o) { return is(o, TupleFlag); }
+    static PyObject* converted(PyObject* o) { return opforge_PySequence_Tuple(o); }
+};
+struct DictType {
+    static constexpr const char* name = "dict";
+    static bool is_of(PyObject* o) { return is(o, DictFlag); }
+    static PyObject* converted(PyObject* o) {
+        return called(attribute(imported("builtins").get(), "dict").get(), Ref::borrow(o)).release();
+    }
+};
+struct SetType {
+    static constexpr const char* name = "set";
+    static bool is_of(PyObject* o) { return is(o, &opforge_PySet_Type); }
+    static PyObject* converted(PyObject* o) { return opforge_PySet_New(o); }
+};
+// Types without a conversion: an object of another one is an error.
+inline PyObject* refuse(PyObject* o, const char* type) {
+    raise(opforge_PyExc_TypeError,
+          ("Object of type '" + type_name(o) + "' is not an instance of '" + type + "'").c_str());
+    return nullptr;
+}
+struct FunctionType {
+    static constexpr const char* name = "collections.abc.Callable";
+    static bool is_of(PyObject* o) { return opforge_PyCallable_Check(o) != 0; }
+    static PyObject* converted(PyObject* o) { return refuse(o, "function"); }
+};
+struct SequenceType {
+    static constexpr const char* name = "collections.abc.Sequence";
+    static bool is_of(PyObject* o) { return opforge_PySequence_Check(o) != 0; }
+    static PyObject* converted(PyObject* o) { return refuse(o, "sequence"); }
+};
+struct IterableType {
+    static constexpr const char* name = "collections.abc.Iterable";
+    static bool is_of(PyObject* o) {
+        const bool can = Ref::steal(opforge_PyObject_GetIter(o)) ? true : false;
+        opforge_PyErr_Clear();
+        return can;
+    }
+    static PyObject* converted(PyObject* o) { return refuse(o, "iterable"); }
+};
+struct TypeType {
+    static constexpr const char* name = "type";
+    static bool is_of(PyObject* o) { return is(o, &opforge_PyType_Type); }
+    static PyObject* converted(PyObject* o) { return refuse(o, "type"); }
+};
+
+// An object of one of Python's types: of another object if it is one, or is converted.
+template <class Type>
+class typed_object : public object {
+public:
+    using python_type = Type;
+    typed_object() = default;
+    explicit typed_object(Ref r) : object(std::move(r)) {}
+    typed_object(const object& o) : object(of(o.ptr())) {}
+    typed_object(const accessor& o) : object(of(o.ptr())) {}
+    static bool check_(const handle& h) { return h.ptr() && Type::is_of(h.ptr()); }
+
+private:
+    static Ref of(PyObject* o) { return Type::is_of(o) ? Ref::borrow(o) : checked(Type::converted(o)); }
+};
+inline size_t size_of(PyObject* o) {
+    const OpforgePySize n = opforge_PyObject_Size(o);
+    if (n < 0) {
+        throw Raised();
+    }
+    return static_cast<size_t>(n);
+}
+}  // namespace detail
+
+class list : public detail::typed_object<detail::ListType> {
+public:
+    using typed_object::typed_object;
+    list() : list(size_t{0}) {}
+    template <class N, class = std::enable_if_t<std::is_integral_v<N>>>
+    explicit list(N n) : typed_object(detail::checked(opforge_PyList_New(static_cast<OpforgePySize>(n)))) {}
+    size_t size() const { return detail::size_of(ptr()); }
+    bool empty() const { return size() == 0; }
+    template <class T>
+    void append(const T& value) {
+        detail::checked(opforge_PyList_Append(ptr(), detail::to_python(value).get()));
+    }
+    template <class T>
+    void insert(size_t place, const T& value) {
+        detail::checked(
+            opforge_PyList_Insert(ptr(), static_cast<OpforgePySize>(place), detail::to_python(value).get()));
+    }
+    void clear() { attr("clear")(); }
+};
+class tuple : public detail::typed_object<detail::TupleType> {
+public:
+    using typed_object::typed_object;
+    tuple() : tuple(size_t{0}) {}
+    template <class N, class = std::enable_if_t<std::is_integral_v<N>>>
+    explicit tuple(N n) : typed_object(detail::checked(opforge_PyTuple_New(static_cast<OpforgePySize>(n)))) {}
+    size_t size() const { return detail::size_of(ptr()); }
+    bool empty() const { return size() == 0; }
+};
+class dict : public detail::typed_object<detail::DictType> {
+public:
+    using typed_object::typed_object;
+    dict() : typed_object(detail::checked(opforge_PyDict_New())) {}
+    template <class... A, class = std::enable_if_t<(sizeof...(A) > 0) && (std::is_same_v<arg_v, A> && ...)>>
+    explicit dict(const A&... entries) : dict() {
+        (detail::checked(opforge_PyDict_SetItemString(ptr(), entries.name, entries.value.get())), ...);
+    }
+    size_t size() const { return detail::size_of(ptr()); }
+    bool empty() const { return size() == 0; }
+    void clear() { attr("clear")(); }
+    dict_iterator begin() const { return dict_iterator(ptr()); }
+    dict_iterator end() const { return {}; }
+};
+class set : public detail::typed_object<detail::SetType> {
+public:
+    using typed_object::typed_object;
+    set() : typed_object(detail::checked(opforge_PySet_New(nullptr))) {}
+    size_t size() const { return detail::size_of(ptr()); }
+    bool empty() const { return size() == 0; }
+    template <class T>
+    bool add(const T& value) {
+        detail::checked(opforge_PySet_Add(ptr(), detail::to_python(value).get()));
+        return true;
+    }
+};
+class function : public detail::typed_object<detail::FunctionType> {
+public:
+    using typed_object::typed_object;
+};
+class sequence : public detail::typed_object<detail::SequenceType> {
+public:
+    using typed_object::typed_object;
+    size_t size() const { return detail::size_of(ptr()); }
+    bool empty() const { return size() == 0; }
+};
+class iterable : public detail::typed_object<detail::IterableType> {
+public:
+    using typed_object::typed_object;
+};
+class type : public detail::typed_object<detail::TypeType> {
+public:
+    using typed_object::typed_object;
+    static type of(const handle& h) { return type(detail::checked(opforge_PyObject_Type(h.ptr()))); }
+};
+// The rest of a call's arguments, and of those with names.
+class args : public tuple {
+public:
+    using tuple::tuple;
+};
+class kwargs : public dict {
+public:
+    using dict::dict;
+};
+
+// ---- of any object
+template <class T>
+object cast(const T& value) {
+    return detail::to_python(value);
+}
+template <class T>
+T cast(const handle& value) {
+    return value.cast<T>();
+}
+// A tuple that knows the types of its values, for signatures.
+template <class... A>
+class typed_tuple : public tuple {
+public:
+    using python_type = void;  // its conversion is one of its own
+    using tuple::tuple;
+};
+template <class... A>
+auto make_tuple(const A&... values) {
+    typed_tuple<std::decay_t<A>...> made(sizeof...(A));
+    OpforgePySize i = 0;
+    (detail::checked(opforge_PyTuple_SetItem(made.ptr(), i++, detail::to_python(values).release())), ...);
+    return made;
+}
+inline size_t len(const handle& h) { return detail::size_of(h.ptr()); }
+inline bool hasattr(const handle& h, const char* name) { return bool(detail::attribute_or_none(h.ptr(), name)); }
+inline object getattr(const handle& h, const char* name) { return detail::attribute(h.ptr(), name); }
+inline object getattr(const handle& h, const char* name, const handle& otherwise) {
+    detail::Ref found = detail::attribute_or_none(h.ptr(), name);
+    return found ? found : detail::Ref::borrow(otherwise.ptr());
+}
+inline void setattr(const handle& h, const char* name, const handle& value) {
+    detail::checked(opforge_PyObject_SetAttrString(h.ptr(), name, value.ptr()));
+}
+OPFORGE_IF_USED
+inline str repr(const handle& h) { return str(detail::checked(opforge_PyObject_Repr(h.ptr()))); }
+OPFORGE_IF_USED
+inline iterator iter(const handle& h) { return iterator(detail::checked(opforge_PyObject_GetIter(h.ptr()))); }
+template <class T>
+bool isinstance(const handle& h) {
+    if constexpr (std::is_base_of_v<object, T> || detail::UsesInstances<T>::value) {
+        T value{};
+        return detail::Convert<T>::load(h.ptr(), false, value);
+    }
+    return false;  // as in pybind11, a type without a class in Python
+}
+OPFORGE_IF_USED
+inline bool isinstance(const handle& h, const handle& type) {
+    const int found = opforge_PyObject_IsInstance(h.ptr(), type.ptr());
+    detail::checked(found);
+    return found == 1;
+}
+template <class... A>
+void print(const A&... values) {
+    detail::call_object(detail::attribute(detail::imported("builtins").get(), "print").get(), values...);
+}
+
+namespace detail {
+template <class T>
+Ref to_python(const T& value) {
+    if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, std::nullptr_t>) {
+        return Ref::borrow(::opforge_facade_python::none());
+    } else if constexpr (std::is_base_of_v<object, T>) {
+        return value.ref();
+    } else if constexpr (std::is_same_v<T, accessor>) {
+        return value.get().ref();
+    } else if constexpr (std::is_convertible_v<const T&, const char*>) {  // a null pointer is None
+        return Convert<const char*>::cast(value);
+    } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+        return Convert<std::string>::cast(std::string_view(value));
+    } else {
+        return Convert<T>::cast(value);
+    }
+}
+// Adds an argument of a call to a list, or to the dict of those with names.
+template <class T>
+void put_argument(const Ref& values, Ref& named, const T& value) {
+    if constexpr (std::is_base_of_v<arg_v, T>) {
+        named = named ? named : checked(opforge_PyDict_New());
+        checked(opforge_PyDict_SetItemString(named.get(), value.name, value.value.get()));
+    } else if constexpr (std::is_same_v<T, args_proxy>) {
+        called(attribute(values.get(), "extend").get(), Ref::borrow(value.tuple));
+    } else if constexpr (std::is_same_v<T, kwargs_proxy>) {
+        named = named ? named : checked(opforge_PyDict_New());
+        called(attribute(named.get(), "update").get(), Ref::borrow(value.dict));
+    } else {
+        checked(opforge_PyList_Append(values.get(), to_python(value).get()));
+    }
+}
+template <class... A>
+Ref call_object(PyObject* function, const A&... arguments) {
+    Ref values = checked(opforge_PyList_New(0)), named;
+    (put_argument(values, named, arguments), ...);
+    return checked(opforge_PyObject_Call(function, checked(opforge_PySequence_Tuple(values.get())).get(), named.get()));
+}
+template <class D>
+accessor object_api<D>::attr(const char* name) const {
+    return {pointer(), checked(opforge_PyUnicode_InternFromString(name)), false};
+}
+template <class D>
+accessor object_api<D>::attr(const handle& name) const {
+    return {pointer(), Ref::borrow(name.ptr()), false};
+}
+template <class D>
+accessor object_api<D>::doc() const {
+    return attr("__doc__");
+}
+template <class D>
+accessor object_api<D>::operator[](const char* key) const {
+    return {pointer(), Convert<const char*>::cast(key), true};
+}
+template <class D>
+accessor object_api<D>::operator[](const handle& key) const {
+    return {pointer(), Ref::borrow(key.ptr()), true};
+}
+template <class D>
+template <class I, class>
+accessor object_api<D>::operator[](I index) const {
+    return {pointer(), Convert<I>::cast(index), true};
+}
+template <class D>
+template <class... A>
+object object_api<D>::operator()(const A&... arguments) const {
+    return call_object(pointer(), arguments...);
+}
+template <class D>
+iterator object_api<D>::begin() const {
+    return iter(handle(pointer()));
+}
+template <class D>
+iterator object_api<D>::end() const {
+    return {};
+}
+template <class D>
+template <class T>
+bool object_api<D>::contains(const T& key) const {
+    return attr("__contains__")(key).template cast<bool>();
+}
+template <class D>
+template <class T>
+T object_api<D>::cast() const {
+    T value{};
+    PyObject* o = pointer();
+    if (!Convert<T>::load(o, true, value)) {
+        throw cast_error("Unable to cast Python instance of type <class '" + type_name(o) + "'> to C++ type '" +
+                         demangled(typeid(T)) + "'");
+    }
+    return value;
+}
+}  // namespace detail
+}  // namespace opforge_facade
+}  // namespace pybind11
+
+namespace opforge_facade_python {
+template <>
+struct Convert<pybind11::bytes> {
+    static bool load(PyObject* o, bool, pybind11::bytes& value) {
+        if (!is(o, BytesFlag)) {
+            return false;
+        }
+        value = pybind11::bytes(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const pybind11::bytes& value) { return value.ref(); }
+    static std::string name(bool) { return "bytes"; }
+};
+// Converts an object of one of Python's own types as it is, and an integer where a float is expected.
+template <class T>
+struct ConvertValueObject {
+    static bool load(PyObject* o, bool convert, T& value) {
+        if (double real = 0; is_float && convert && is(o, LongFlag) && Convert<double>::load(o, true, real)) {
+            value = T(Convert<double>::cast(real));
+            return true;
+        }
+        if (!is_of(o)) {
+            return false;
+        }
+        value = T(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const T& value) { return value.ref(); }
+    static std::string name(bool) { return type; }
+
+private:
+    static constexpr bool is_bool = std::is_same_v<T, pybind11::bool_>, is_int = std::is_same_v<T, pybind11::int_>,
+                          is_float = std::is_same_v<T, pybind11::float_>;
+    static constexpr const char* type = is_bool ? "bool" : is_int ? "int" : is_float ? "float" : "str";
+    static bool is_of(PyObject* o) {
+        if constexpr (is_bool) {
+            return o == Ref::steal(opforge_PyBool_FromLong(0)).get() ||
+                   o == Ref::steal(opforge_PyBool_FromLong(1)).get();
+        } else if constexpr (is_float) {
+            return is(o, &opforge_PyFloat_Type);
+        } else {
+            return is(o, is_int ? LongFlag : UnicodeFlag);
+        }
+    }
+};
+template <>
+struct Convert<pybind11::bool_> : ConvertValueObject<pybind11::bool_> {};
+template <>
+struct Convert<pybind11::int_> : ConvertValueObject<pybind11::int_> {};
+template <>
+struct Convert<pybind11::float_> : ConvertValueObject<pybind11::float_> {};
+template <>
+struct Convert<pybind11::str> : ConvertValueObject<pybind11::str> {};
+// A container or another type of Python's: nothing is converted.
+template <class T>
+struct Convert<T, std::enable_if_t<std::is_base_of_v<pybind11::detail::typed_object<typename T::python_type>, T>>> {
+    static bool load(PyObject* o, bool, T& value) {
+        if (!T::python_type::is_of(o)) {
+            return false;
+        }
+        value = T(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const T& value) { return value.ref(); }
+    static std::string name(bool) { return T::python_type::name; }
+};
+template <>
+struct Convert<pybind11::args> {
+    static bool load(PyObject* o, bool, pybind11::args& value) {
+        value = pybind11::args(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const pybind11::args& value) { return value.ref(); }
+    static std::string name(bool argument) { return argument ? "*args" : "tuple"; }
+};
+template <>
+struct Convert<pybind11::kwargs> {
+    static bool load(PyObject* o, bool, pybind11::kwargs& value) {
+        value = pybind11::kwargs(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const pybind11::kwargs& value) { return value.ref(); }
+    static std::string name(bool argument) { return argument ? "**kwargs" : "dict[str, typing.Any]"; }
+};
+template <>
+struct Convert<pybind11::accessor> {
+    static std::string name(bool) { return "object"; }
+};
+template <class... A>
+struct Convert<pybind11::typed_tuple<A...>> {
+    static Ref cast(const pybind11::typed_tuple<A...>& value) { return value.ref(); }
+    static std::string name(bool) {
+        std::string text;
+        ((text += (text.empty() ? "" : ", ") + Convert<A>::name(false)), ...);
+        return "tuple[" + (text.empty() ? "()" : text) + "]";
+    }
+};
+template <>
+struct Convert<pybind11::object> {
+    static bool load(PyObject* o, bool, pybind11::object& value) {
+        value = pybind11::object(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const pybind11::object& value) { return value.ref(); }
+    static std::string name(bool) { return "object"; }
+};
+template <>
+struct Convert<pybind11::handle> {
+    static bool load(PyObject* o, bool, pybind11::handle& value) {
+        value = pybind11::handle(o);
+        return true;
+    }
+    static Ref cast(const pybind11::handle& value) {
+        if (!value.ptr()) {
+            throw Raised();
+        }
+        return Ref::borrow(value.ptr());
+    }
+    static std::string name(bool) { return "object"; }
+};
+// A function that calls Python's, in any thread.
+template <class R, class... A>
+struct Convert<std::function<R(A...)>> {
+    using Function = std::function<R(A...)>;
+    static bool load(PyObject* o, bool convert, Function& value) {
+        if (is_none(o)) {
+            value = nullptr;
+            return convert;
+        }
+        if (!opforge_PyCallable_Check(o)) {
+            return false;
+        }
+        std::shared_ptr<PyObject> kept(Ref::borrow(o).release(), [](PyObject* p) {
+            Gil gil;
+            opforge_Py_DecRef(p);
+        });
+        value = [kept](A... arguments) -> R {
+            Gil gil;
+            Ref result = pybind11::detail::call_object(kept.get(), arguments...);
+            if constexpr (!std::is_void_v<R>) {
+                return pybind11::handle(result.get()).cast<R>();
+            }
+        };
+        return true;
+    }
+    static Ref cast(const Function&) {
+        static_assert(Never<R>::value, "opforge's facade converts no std::function to Python: return a py::object");
+        return {};
+    }
+    static std::string name(bool) {
+        std::string text;
+        ((text += (text.empty() ? "" : ", ") + Convert<std::decay_t<A>>::name(true)), ...);
+        std::string result = "None";
+        if constexpr (!std::is_void_v<R>) {
+            result = Convert<std::decay_t<R>>::name(false);
+        }
+        return "collections.abc.Callable[[" + text + "], " + result + "]";
+    }
+};
+template <>
+struct Convert<pybind11::none> {
+    static Ref cast(const pybind11::none& value) { return value.ref(); }
+    static std::string name(bool) { return "None"; }
+};
+}  // namespace opforge_facade_python
