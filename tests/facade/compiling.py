@@ -61,6 +61,7 @@ def command(
         library = include.parent / "lib"
         includes = [include, include / "torch" / "csrc" / "api" / "include", python]
         given = [f"-std={STANDARD}", "-fPIC", f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+        given += ["-DNDEBUG"]  # as Python's own flags have it, which torch's builder takes
         given += [part for folder in includes for part in ("-isystem", str(folder))] + [f"-L{library}"]
         libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     return ["g++", "-w", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]
