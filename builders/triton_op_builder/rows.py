@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 LONG, ANY = "long", "any"
 DTYPES = ("fp32", "fp16", "bf16")
+LARGEST_COUNT = (1 << 31) - (1 << 16)
+"""The most elements that kernels can count, block by block, in an int32: behind more it would wrap, and the loop would
+never end. The distance to 2^31 is larger than all blocks that a loop reads ahead."""
 
 
 class Size(NamedTuple):

@@ -186,6 +186,8 @@ def check_shapes(op: str, q: Tensor, k: Tensor, v: Tensor, options: Options) -> 
         if not fits or any(has not in (1, scores) for has, scores in zip(bias.shape, full, strict=False)):
             text = f"biases[{number}] has shape {tuple(bias.shape)}, expected {(*full, keys)}"
             raise ValueError(f"{op}: {text}; each size but the last may be 1")
+    for name, count in (("queries", length), ("keys", keys)):
+        registry.check_count(op, f"the number of {name}", count)
     check_like_q(op, q, {"k": k, "v": v} | {f"biases[{i}]": bias for i, bias in enumerate(options.biases)})
     if options.offsets is not None:
         _check_lists(op, length, keys, heads, q.device, options)

@@ -61,6 +61,7 @@ def _kernels(op: str) -> Kernels:
 def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Tensor]]:
     """Returns the dtypes' part of kernel names, and weight and bias in a dtype that there are kernels for."""
     dtype = registry.dtype_name(op, x)
+    registry.check_count(op, "the length of a row", x.shape[-1] if x.dim() else 0)
     if x.dim() and all(_is_usual(parameter, x) for parameter in parameters):
         return f"{dtype}_{dtype}", parameters
     for name, parameter in zip(("weight", "bias"), parameters, strict=False):

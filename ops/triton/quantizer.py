@@ -10,11 +10,11 @@ from torch import Tensor
 
 from opforge.builders.triton import quantizer as builders
 from opforge.builders.triton_op_builder.launching import Grid, Kernels
+from opforge.builders.triton_op_builder.rows import LARGEST_COUNT
 
 from . import devices, registry
 
 OP = builders.TritonQuantizerBuilder.name
-LARGEST = (1 << 31) - 1
 
 
 def quantize(x: Tensor, group_size: int, bits: int = 8, symmetric: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,9 +59,9 @@ def bind(kernels: Kernels) -> dict[str, Any]:
 def _check(count: int, size: int, bits: int) -> None:
     if bits not in (8, 4):
         raise ValueError(f"{OP}: bits is {bits}, expected 8 or 4")
-    if not 1 <= size <= LARGEST or (bits == 4 and size % 2):
+    if not 1 <= size <= LARGEST_COUNT or (bits == 4 and size % 2):
         even = "an even number " if bits == 4 else ""
-        raise ValueError(f"{OP}: group_size is {size}, expected {even}from 1 to {LARGEST}")
+        raise ValueError(f"{OP}: group_size is {size}, expected {even}from 1 to {LARGEST_COUNT}")
     if count % size:
         raise ValueError(f"{OP}: x has {count} values, expected a multiple of group_size, {size}")
 

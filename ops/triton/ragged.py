@@ -187,6 +187,7 @@ def _fill(
         if tensor.dtype != kv_cache.dtype or tensor.device != kv_cache.device:
             expected = f"{kv_cache.dtype} on {kv_cache.device}, as kv_cache"
             raise TypeError(f"{OP}: {name} is {tensor.dtype} on {tensor.device}, expected {expected}")
+    registry.check_count(OP, "the length of a row", max(heads * size, q.shape[1]))
     described = {"batch_metadata": head, "seq_metadata": states, "tokens_to_seq": owners, "kv_ptrs": pointers}
     _check_batch(kv_cache, **described)
     if owners.numel() < rows:
@@ -298,6 +299,7 @@ def top_k_gating(
         limit = builders.EXPERTS[-1][0]
         text = f"logits has {count} experts and scores {top} columns"
         raise ValueError(f"{OP}: {text}, expected at most {limit} experts, and as many columns or fewer")
+    registry.check_count(OP, "the number of chosen experts", rows * top)
     if top:
         _launch(
             f"choose_{dtype}_{most}", (rows, 1, 1), scores, assignments, offsets, logits, batch_metadata, count, top

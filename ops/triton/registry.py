@@ -18,7 +18,7 @@ from torch import Tensor
 
 from opforge.builders.triton import TRITON_BUILDERS
 from opforge.builders.triton_op_builder.launching import Kernels
-from opforge.builders.triton_op_builder.rows import Size, size_for
+from opforge.builders.triton_op_builder.rows import LARGEST_COUNT, Size, size_for
 from opforge.errors import OpIncompatibleError
 from opforge.fast_path import library
 from opforge.foundation import settings
@@ -193,6 +193,12 @@ def check_same(op: str, tensors: dict[str, Tensor]) -> None:
                 )
 
 
+def check_count(op: str, what: str, count: int) -> None:
+    """Raises ValueError if a number of elements is more than kernels can count. `what` is what it is called."""
+    if count > LARGEST_COUNT:
+        raise ValueError(f"{op}: {what} is {count}, expected at most {LARGEST_COUNT}: compute it in parts")
+
+
 def as_rows(tensor: Tensor) -> Tensor:
     """Returns the tensor as a matrix of its last dimension, without gaps in a row. Copies only if necessary."""
     rows = tensor.reshape(tensor.numel() // max(tensor.shape[-1], 1), tensor.shape[-1])
@@ -223,13 +229,13 @@ class RowPlan(NamedTuple):
 def row_plan(
     prefix: str, sizes: tuple[Size, ...], shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> RowPlan | None:
-    """Returns the plan for tensors of one shape, with these strides; None without elements, or if one must be copied.
+    """Returns the plan for tensors of one shape, with these strides; None if one must be copied, or rows are too long.
 
-    `prefix` is the prefix of the names of the kernels. Keep plans by the values they depend on: making one takes longer
-    than a launch.
+    Without elements there is none either. `prefix` is the prefix of the names of the kernels. Keep plans by the values
+    they depend on: making one takes longer than a launch.
     """
     apart = [_row_stride(shape, own) for own in strides]
-    if not shape or 0 in shape or None in apart:
+    if not shape or 0 in shape or shape[-1] > LARGEST_COUNT or None in apart:
         return None
     found = tuple(stride for stride in apart if stride is not None)
     columns = shape[-1]

@@ -35,10 +35,12 @@ def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
     """Launches a kernel over matrices of one shape. Returns the output, which has that shape too."""
     registry.check_same(OP, tensors)
     like = next(iter(tensors.values()))
+    columns = like.shape[-1]
+    registry.check_count(OP, "the length of a row", columns)
     dtype, out = registry.dtype_name(OP, like), torch.empty_like(like, memory_format=torch.contiguous_format)
     if like.numel() == 0:
         return out
-    columns, matrices = like.shape[-1], [registry.rows_of(tensor) for tensor in (*tensors.values(), out)]
+    matrices = [registry.rows_of(tensor) for tensor in (*tensors.values(), out)]
     name = f"{direction}_{dtype}_{registry.row_size(SIZES[direction], columns, matrices).name}"
     rows, strides = zip(*matrices, strict=True)
     kernels = registry.kernels_of(OP, "TritonSoftmaxBuilder")

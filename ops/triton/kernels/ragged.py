@@ -117,8 +117,9 @@ def gather_last(out, tokens_of, head, states, rows, columns, BLOCK: tl.constexpr
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = (at < columns) & (sequence < tl.load(head + 1))
     known = sequence < tl.load(head + 1)
-    first = tl.load(states + sequence * 4, mask=known, other=0)
-    count = tl.load(states + sequence * 4 + 1, mask=known, other=0)
+    state = states + sequence.to(tl.int64) * 4
+    first = tl.load(state, mask=known, other=0)
+    count = tl.load(state + 1, mask=known, other=0)
     last = first + count - 1
     inside = here & (count > 0) & (last >= 0) & (last < rows)
     bits = tl.load(tokens_of + last.to(tl.int64) * columns + at, mask=inside, other=-1)

@@ -22,6 +22,7 @@ def check_like(op: str, first: str, tensors: dict[str, Tensor], columns: dict[st
     dtype = registry.dtype_name(op, like)
     if like.dim() == 0:
         raise ValueError(f"{op}: {first} has no dimension, expected channels as the last one")
+    registry.check_count(op, "the length of a row", like.shape[-1])
     for name, tensor in (*tensors.items(), *columns.items()):
         shape = like.shape[-1:] if name in columns else like.shape
         if tensor.shape != shape:

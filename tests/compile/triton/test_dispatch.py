@@ -14,6 +14,7 @@ import torch
 
 from opforge.builders.triton import TRITON_BUILDERS
 from opforge.builders.triton_op_builder.rows import FORWARD as SIZES
+from opforge.builders.triton_op_builder.rows import LARGEST_COUNT
 from opforge.ops import triton as ops
 from opforge.ops.triton import registry
 
@@ -116,6 +117,8 @@ def test_a_plan_of_rows_is_what_their_matrix_would_be():
     assert planned > 40
     assert registry.row_plan("forward", SIZES, (), [()]) is None
     assert registry.row_plan("forward", SIZES, (0, 4), [(4, 1)]) is None
+    for columns in (LARGEST_COUNT, LARGEST_COUNT + 1):
+        assert (registry.row_plan("forward", SIZES, (columns,), [(1,)]) is None) == (columns > LARGEST_COUNT)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 from support.gpu import triton_interpreter
 from support.gpu.triton_cases import ADAM, GO, INTERPRETED, LAMB, LION, zeros
 
+from opforge.builders.triton import TRITON_BUILDERS
+from opforge.builders.triton_op_builder.rows import LARGEST_COUNT
 from opforge.errors import KernelLaunchError, OpIncompatibleError
 from opforge.ops import triton as ops
-from opforge.ops.triton import norms, quantizer
+from opforge.ops.triton import attention, norms, quantizer, ragged
+from opforge.ops.triton.transformer import channels, inference_core
 
 pytestmark = INTERPRETED
 CODES = torch.zeros(8, dtype=torch.int8)
+LONG = torch.zeros(1).expand((1 << 31) - 1)
+"""A row that takes no memory, in which an int32 wraps when a block is added to the place of the last one."""
+KEYS = torch.zeros(1, dtype=torch.float16).expand(1, 1, LONG.numel(), 1, 16)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +40,7 @@ CODES = torch.zeros(8, dtype=torch.int8)
         (
             lambda: ops.quantize(torch.zeros(9), 3, 4),
             ValueError,
-            "group_size is 3, expected an even number from 1 to 2147483647",
+            "group_size is 3, expected an even number from 1 to 2147418112",
         ),
         (lambda: ops.quantize(torch.zeros(9), 2), ValueError, "x has 9 values, expected a multiple of group_size, 2"),
         (
@@ -99,6 +107,54 @@ def test_wrong_arguments_are_rejected(call, error, message):
     with pytest.raises(error) as caught:
         call()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ops.softmax(LONG),
+        lambda: torch.ops.opforge_triton.softmax_backward(LONG, LONG),
+        lambda: ops.rms_norm(LONG, LONG),
+        lambda: torch.ops.opforge_triton.rms_norm_backward(LONG, LONG, LONG, torch.ones(1)),
+        lambda: ops.layer_norm(LONG, LONG, LONG),
+        lambda: inference_core.rms_norm(LONG, LONG, LONG, 1e-5),
+        lambda: inference_core.bias_activation(LONG, LONG, 0),
+        lambda: channels.Channels.channel_bias_add_(LONG, LONG, LONG),
+    ],
+)
+def test_a_row_that_kernels_cannot_count_is_refused(call):
+    with pytest.raises(
+        ValueError, match=r"the length of a row is 2147483647, expected at most 2147418112: compute it in parts"
+    ):
+        call()
+
+
+def test_more_keys_or_choices_than_kernels_can_count_are_refused():
+    options = attention.Options((), None, None, 0, 0, 1.0, False)
+    with pytest.raises(ValueError, match=r"the number of keys is 2147483647, expected at most 2147418112"):
+        attention.check_shapes("an op", KEYS[:, :, :1], KEYS, KEYS, options)
+    choices = [_without_memory(1 << 29, 4) for _ in range(2)]
+    scores, logits = (_without_memory(1 << 29, 4, dtype=torch.float32) for _ in range(2))
+    with pytest.raises(ValueError, match=r"the number of chosen experts is 2147483648, expected at most 2147418112"):
+        ragged.top_k_gating.__wrapped__(_without_memory(4), scores, *choices, logits, _without_memory(2))
+    cache = _without_memory(1, 1, 2, 1, LONG.numel(), dtype=torch.float32)
+    rows = [_without_memory(1, LONG.numel(), dtype=torch.float32) for _ in range(3)]
+    with pytest.raises(ValueError, match=r"the length of a row is 2147483647, expected at most 2147418112"):
+        ragged.linear_kv_copy.__wrapped__(cache, *rows, *[_without_memory(4)] * 4)
+
+
+def _without_memory(*shape, dtype=torch.int32):
+    """Returns a tensor for the functions below the choice of host or GPU, which takes this one to the host."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def test_no_loop_over_the_largest_count_wraps():
+    """No block, times those that a loop reads ahead, reaches the end of an int32 from the end of the longest row."""
+    for path in TRITON_BUILDERS.values():
+        module, _, name = path.partition(":")
+        for kernel in getattr(importlib.import_module(module), name).kernels:
+            largest = max(kernel.constants.get(block) or 0 for block in ("BLOCK", "ROWS", "KEYS"))
+            assert LARGEST_COUNT + largest * (kernel.stages + 1) <= 1 << 31, kernel.name
 
 
 def test_undeclared_kernels_and_unaligned_arguments_are_rejected():
