@@ -136,7 +136,14 @@ OPFORGE_PYTHON_DATA(PyObject*, PyExc_OverflowError)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_StopIteration)
 OPFORGE_PYTHON_DATA(PyObject*, PyExc_NotImplementedError)
 
-// Sources name these as pybind11 does, without including Python.h.
+// Sources name these without including Python.h, which pybind11 does for them.
+extern "C" {
+__attribute__((weak, visibility("default"))) PyObject* PyCapsule_New(void*, const char*, void (*)(PyObject*));
+__attribute__((weak, visibility("default"))) void* PyCapsule_GetPointer(PyObject*, const char*);
+__attribute__((weak, visibility("default"))) void PyErr_SetString(PyObject*, const char*);
+__attribute__((weak, visibility("default"))) PyObject* PyErr_Occurred();
+__attribute__((weak, visibility("default"))) void PyErr_Clear();
+}
 #define OPFORGE_EXCEPTION_OF_PYTHON(name) \
     extern "C" __attribute__((weak, visibility("default"))) PyObject* PyExc_##name;
 OPFORGE_EXCEPTION_OF_PYTHON(Exception)
