@@ -88,6 +88,9 @@ OF_TENSORS: tuple[tuple[str, str | None], ...] = (
     ("x.cpu()", "x.cpu()"),
     ("x.meta()", "x.to('meta')"),
     ("x.clone().copy_(y)", "x.clone().copy_(y)"),
+    ("x.set_()", "x.set_()"),
+    ("x.set_(y)", "x.set_(y)"),
+    ("x.clone().set_(y)", "x.clone().set_(y)"),
     ("-x", "-x"),
     ("~x", "torch.bitwise_not(x)"),
     ("x[i]", "x[i]"),
@@ -344,7 +347,17 @@ OF_MEMORY: tuple[tuple[str, str | None], ...] = (
     ("*x.contiguous().data<double>()", None),
 )
 """Of tensors that have memory, and elements in it."""
-EXPRESSIONS = OF_TENSORS + OF_VALUES + OF_MEMORY
+OF_STORAGE: tuple[tuple[str, str | None], ...] = (
+    ("x.clone().set_(y, 0, y.sizes(), y.strides())", "x.clone().set_(y, 0, y.size(), y.stride())"),
+    (
+        "x.clone().set_(y.contiguous(), y.numel() / 2, {y.numel() / 4}, {2})",
+        "x.clone().set_(y.contiguous(), y.numel() // 2, (y.numel() // 4,), (2,))",
+    ),
+)
+"""Not of a wrapper: torch gives the tensor inside the wrapper's storage, which has no memory. To read it ends the
+process, in Python's torch and on torch's own headers as well. None takes more elements than there are: a storage that
+grows has memory that nothing has written."""
+EXPRESSIONS = OF_TENSORS + OF_VALUES + OF_MEMORY + OF_STORAGE
 WITH_MEMORY = ("plain", "gradients", "dispatch mode", "function mode", "subclass", "autocast", "inference")
 SOURCE = """
 #include <torch/extension.h>
@@ -457,9 +470,11 @@ def outcomes(call: Callable[..., Any], chosen: Mapping[int, str], in_settings: i
         in_settings: How many arguments are tried in each setting but the plain one and that of gradients.
     """
     found: dict[str, Any] = {}
-    reads = {text for text, _ in OF_MEMORY}
+    reads, storages = {text for text, _ in OF_MEMORY}, {text for text, _ in OF_STORAGE}
     for number, text in chosen.items():
         for setting in SETTINGS:
+            if text in storages and setting == "wrapper":
+                continue
             for case in range(len(ARGUMENTS) if setting in ("plain", "gradients") else in_settings):
                 if text in reads and (setting not in WITH_MEMORY or 0 in ARGUMENTS[case][1]):
                     continue
