@@ -173,6 +173,11 @@ OF_TENSORS: tuple[tuple[str, str | None], ...] = (
     ("x.pow(2)", "x.pow(2)"),
     ("x.clamp(-0.5, 0.5)", "x.clamp(-0.5, 0.5)"),
     ("x.clamp_min(0)", "x.clamp_min(0)"),
+    ("x.clamp_max(true)", "x.clamp_max(True)"),
+    ("x.clamp(false, true)", "x.clamp(False, True)"),
+    ("torch::softshrink(x, 1e30) == 0", "torch.nn.functional.softshrink(x, 1e30) == 0"),
+    ("torch::addr(x, y[0], y[0], true)", "torch.addr(x, y[0], y[0], beta=True)"),
+    ("torch::addmv(x.select(1, 0), y, y[0], 1, 1e30).isnan()", "torch.addmv(x[:, 0], y, y[0], alpha=1e30).isnan()"),
     ("x.masked_fill(y > 0, d)", "x.masked_fill(y > 0, d)"),
     ("torch::where(x > 0, x, d)", "torch.where(x > 0, x, d)"),
     ("torch::empty_like(x).fill_(i)", "torch.empty_like(x).fill_(i)"),
@@ -546,6 +551,11 @@ DIFFERENT: tuple[tuple[Sequence[str], Sequence[str], str], ...] = (
         "a gradient's imaginary zero has another sign",
     ),
     (("(x.clone() *= d)",), ("gradients",), "a gradient of mul_ by a number has another last bit in bfloat16"),
+    (
+        ("torch::autograd::make_variable(x, x.is_floating_point())",),
+        ("vmap", "inference tensors"),
+        "torch takes the tensor's data, which the stable ABI does not have; the facade detaches it",
+    ),
     (
         (
             "x.clone().index_put_({i}, d)",

@@ -603,7 +603,8 @@ struct Convert<std::pair<A, B>> : ConvertTuple<std::pair<A, B>, A, B> {};
 template <class T>
 struct Kept {
     using owned = opforge_facade_detail::owned_t<T>;
-    using type = std::conditional_t<std::is_same_v<owned, T> && UsesInstances<T>::value, Loaded<T>, owned>;
+    // A view has no conversion of its own, and asking for it is an error.
+    using type = std::conditional_t<std::conjunction_v<std::is_same<owned, T>, UsesInstances<T>>, Loaded<T>, owned>;
 };
 template <class T>
 struct Kept<T*> {
