@@ -89,7 +89,7 @@ RULES = (
         NO_CLASS,
     ),
     Rule(
-        r"\btorch::(?:nn|optim|data|serialize|monitor|profiler)::|\btorch::(?:save|load|pickle_\w+)\s*\(",
+        r"\btorch::(?:nn(?!\s*::\s*functional\b)|optim|data|serialize|monitor|profiler)::|\btorch::(?:save|load|pickle_\w+)\s*\(",
         Kind.NEVER,
         NO_FRONTEND,
     ),

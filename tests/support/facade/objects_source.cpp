@@ -49,7 +49,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("split", &split);
     m.def("applied", &applied);
     m.def("caught", &caught);
-    m.def("swapped", [](const py::tuple& t) { return py::make_tuple(py::object(t[1]), py::object(t[0]), py::len(t), t.size(), t.empty()); });
+    m.def("swapped", [](const py::tuple& t) {
+        return py::make_tuple(py::object(t[1]), py::object(t[0]), py::len(t), t.size(), t.empty());
+    });
     m.def("tuple_of", [](const py::object& o) { return py::tuple(o); });
     m.def("list_of", [](const py::object& o) { return py::list(o); });
     m.def("dict_of", [](const py::object& o) { return py::dict(o); });
@@ -71,17 +73,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         "behind", [](int a, const py::args& rest, int b) { return py::make_tuple(a, rest, b); }, py::arg("a"),
         py::arg("b") = 7);
     m.def("kind", [](const py::object& o) {
-        return py::isinstance<py::str>(o)             ? "str"
-               : py::isinstance<py::list>(o)          ? "list"
-               : py::isinstance<py::dict>(o)          ? "dict"
-               : py::isinstance<py::tuple>(o)         ? "tuple"
-               : py::isinstance<torch::Tensor>(o)     ? "tensor"
-               : py::isinstance<py::function>(o)      ? "function"
-               : py::isinstance<py::sequence>(o)      ? "sequence"
-               : py::isinstance<py::bool_>(o)         ? "bool"
-               : py::isinstance<py::int_>(o)          ? "int"
-               : o.is_none()                          ? "none"
-                                                      : "other";
+        return py::isinstance<py::str>(o)         ? "str"
+               : py::isinstance<py::list>(o)      ? "list"
+               : py::isinstance<py::dict>(o)      ? "dict"
+               : py::isinstance<py::tuple>(o)     ? "tuple"
+               : py::isinstance<torch::Tensor>(o) ? "tensor"
+               : py::isinstance<py::function>(o)  ? "function"
+               : py::isinstance<py::sequence>(o)  ? "sequence"
+               : py::isinstance<py::bool_>(o)     ? "bool"
+               : py::isinstance<py::int_>(o)      ? "int"
+               : o.is_none()                      ? "none"
+                                                  : "other";
     });
     m.def("is_a", [](const py::object& o, const py::type& t) { return py::isinstance(o, t); });
     m.def("type_of", [](const py::object& o) { return py::type::of(o); });
@@ -89,8 +91,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         o.attr("x") = 3;
         py::setattr(o, "y", py::str("set"));
         auto x = o.attr("x").cast<int>();
-        return py::make_tuple(x, py::hasattr(o, "y"), py::hasattr(o, "z"), py::getattr(o, "z", py::int_(5)), o.attr("y"),
-                              o.attr("__class__").attr("__name__"));
+        return py::make_tuple(x, py::hasattr(o, "y"), py::hasattr(o, "z"), py::getattr(o, "z", py::int_(5)),
+                              o.attr("y"), o.attr("__class__").attr("__name__"));
     });
     m.def("attribute", [](const py::object& o, const char* name) { return py::object(o.attr(name)); });
     m.def("item", [](const py::object& o, const py::object& key) { return py::object(o[key]); });

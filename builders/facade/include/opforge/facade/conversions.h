@@ -603,7 +603,7 @@ struct Convert<std::pair<A, B>> : ConvertTuple<std::pair<A, B>, A, B> {};
 template <class T>
 struct Kept {
     using owned = opforge_facade_detail::owned_t<T>;
-    // A view has no conversion of its own, and asking for it is an error.
+    // of a view nothing asks whether it has a class
     using type = std::conditional_t<std::conjunction_v<std::is_same<owned, T>, UsesInstances<T>>, Loaded<T>, owned>;
 };
 template <class T>

@@ -78,11 +78,15 @@
 #include "dispatch.h"
 #include "factories.h"
 #include "function.h"
+#include "functional.h"
 #include "library.h"
 #include "module.h"
 #include "parallel.h"
 #include "tensor_utils.h"
 
+namespace at {
+namespace cuda {}
+}  // namespace at
 namespace torch {
 using namespace at;
 inline namespace opforge_facade {
@@ -104,6 +108,15 @@ OPFORGE_IF_USED at::Tensor make_variable(const at::Tensor& data, bool requires_g
     return made.defined() ? made.set_requires_grad(requires_grad) : made;
 }
 }  // namespace autograd
+namespace cuda {
+using namespace at::cuda;
+OPFORGE_IF_USED bool is_available() {
+    return c10::facade::torch_function<bool()>("torch::cuda::is_available", "_ZN5torch4cuda12is_availableEv")();
+}
+OPFORGE_IF_USED size_t device_count() {
+    return c10::facade::torch_function<size_t()>("torch::cuda::device_count", "_ZN5torch4cuda12device_countEv")();
+}
+}  // namespace cuda
 // torch's translates exceptions of a function; the facade's modules do so for every function.
 template <class F>
 std::decay_t<F> wrap_pybind_function(F&& f) {

@@ -2,6 +2,7 @@
 // methods that need operators.
 #pragma once
 #include "operators.h"
+#include "symbols.h"
 
 namespace at {
 inline namespace opforge_facade {
@@ -370,13 +371,20 @@ template <int N = 0>
 Tensor operator>=(const Scalar& a, const Tensor& b) {
     return b.le(a);
 }
-template <int N = 0>
-std::ostream& operator<<(std::ostream& stream, const Tensor&) {
-    static_assert(N < 0,
-                  "printing a tensor is not on torch's stable ABI: print its sizes() or its item()s, or build this "
-                  "source with torch's own headers (opforge: abi=\"torch\").");
-    return stream;
+// Prints as the running torch does: what a handle points at is torch's own tensor.
+OPFORGE_IF_USED
+std::ostream& print(std::ostream& stream, const Tensor& tensor, int64_t width) {
+    if (!tensor.defined()) {
+        return stream << "[ Tensor (undefined) ]";
+    }
+    static const auto found = c10::facade::torch_function<std::ostream&(std::ostream&, const void*, int64_t)>(
+        "print", "_ZN2at5printERSoRKNS_6TensorEl");
+    return found(stream, tensor.handle(), width);
 }
+OPFORGE_IF_USED
+void print(const Tensor& tensor, int64_t width = 80) { print(std::cout, tensor, width); }
+OPFORGE_IF_USED
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return print(stream, tensor, 80); }
 
 inline std::optional<Device> device_of(const Tensor& t) {
     return t.defined() ? std::optional<Device>(t.device()) : std::nullopt;
