@@ -88,6 +88,9 @@ OF_TENSORS: tuple[tuple[str, str | None], ...] = (
     ("x.cpu()", "x.cpu()"),
     ("x.meta()", "x.to('meta')"),
     ("x.clone().copy_(y)", "x.clone().copy_(y)"),
+    ("x.set_()", "x.set_()"),
+    ("x.set_(y)", "x.set_(y)"),
+    ("x.clone().set_(y)", "x.clone().set_(y)"),
     ("-x", "-x"),
     ("~x", "torch.bitwise_not(x)"),
     ("x[i]", "x[i]"),
@@ -170,6 +173,11 @@ OF_TENSORS: tuple[tuple[str, str | None], ...] = (
     ("x.pow(2)", "x.pow(2)"),
     ("x.clamp(-0.5, 0.5)", "x.clamp(-0.5, 0.5)"),
     ("x.clamp_min(0)", "x.clamp_min(0)"),
+    ("x.clamp_max(true)", "x.clamp_max(True)"),
+    ("x.clamp(false, true)", "x.clamp(False, True)"),
+    ("torch::softshrink(x, 1e30) == 0", "torch.nn.functional.softshrink(x, 1e30) == 0"),
+    ("torch::addr(x, y[0], y[0], true)", "torch.addr(x, y[0], y[0], beta=True)"),
+    ("torch::addmv(x.select(1, 0), y, y[0], 1, 1e30).isnan()", "torch.addmv(x[:, 0], y, y[0], alpha=1e30).isnan()"),
     ("x.masked_fill(y > 0, d)", "x.masked_fill(y > 0, d)"),
     ("torch::where(x > 0, x, d)", "torch.where(x > 0, x, d)"),
     ("torch::empty_like(x).fill_(i)", "torch.empty_like(x).fill_(i)"),
@@ -345,7 +353,17 @@ OF_MEMORY: tuple[tuple[str, str | None], ...] = (
     ("*x.contiguous().data<double>()", None),
 )
 """Of tensors that have memory, and elements in it."""
-EXPRESSIONS = OF_TENSORS + OF_VALUES + OF_MEMORY
+OF_STORAGE: tuple[tuple[str, str | None], ...] = (
+    ("x.clone().set_(y, 0, y.sizes(), y.strides())", "x.clone().set_(y, 0, y.size(), y.stride())"),
+    (
+        "x.clone().set_(y.contiguous(), y.numel() / 2, {y.numel() / 4}, {2})",
+        "x.clone().set_(y.contiguous(), y.numel() // 2, (y.numel() // 4,), (2,))",
+    ),
+)
+"""Not of a wrapper: torch gives the tensor inside the wrapper's storage, which has no memory. To read it ends the
+process, in Python's torch and on torch's own headers as well. None takes more elements than there are: a storage that
+grows has memory that nothing has written."""
+EXPRESSIONS = OF_TENSORS + OF_VALUES + OF_MEMORY + OF_STORAGE
 WITH_MEMORY = ("plain", "gradients", "dispatch mode", "function mode", "subclass", "autocast", "inference")
 SOURCE = """
 #include <torch/extension.h>
@@ -458,9 +476,11 @@ def outcomes(call: Callable[..., Any], chosen: Mapping[int, str], in_settings: i
         in_settings: How many arguments are tried in each setting but the plain one and that of gradients.
     """
     found: dict[str, Any] = {}
-    reads = {text for text, _ in OF_MEMORY}
+    reads, storages = {text for text, _ in OF_MEMORY}, {text for text, _ in OF_STORAGE}
     for number, text in chosen.items():
         for setting in SETTINGS:
+            if text in storages and setting == "wrapper":
+                continue
             for case in range(len(ARGUMENTS) if setting in ("plain", "gradients") else in_settings):
                 if text in reads and (setting not in WITH_MEMORY or 0 in ARGUMENTS[case][1]):
                     continue
@@ -532,6 +552,16 @@ DIFFERENT: tuple[tuple[Sequence[str], Sequence[str], str], ...] = (
         "a gradient's imaginary zero has another sign",
     ),
     (("(x.clone() *= d)",), ("gradients",), "a gradient of mul_ by a number has another last bit in bfloat16"),
+    (
+        ("torch::addmv(x.select(1, 0), y, y[0], 1, 1e30).isnan()",),
+        ("vmap",),
+        "torch computes it by others there, and checks the factors otherwise",
+    ),
+    (
+        ("torch::autograd::make_variable(x, x.is_floating_point())",),
+        ("vmap", "inference tensors"),
+        "torch takes the tensor's data, which the stable ABI does not have; the facade detaches it",
+    ),
     (
         (
             "x.clone().index_put_({i}, d)",

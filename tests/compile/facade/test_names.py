@@ -252,3 +252,15 @@ def test_a_tensor_takes_the_memory_of_another(module: ModuleType) -> None:
     assert module.set(x, source, 1) is x and x.data_ptr() == source.data_ptr() and x.tolist() == source.tolist()
     assert module.set(x, source, 2).tolist() == [[1], [2]] and x.stride() == (1, 1)
     assert module.set(x, source, 0).shape == (0,)
+
+
+def test_a_result_is_written_into_a_tensor_as_by_torch(module: ModuleType) -> None:
+    x = torch.arange(6).reshape(2, 3).t()
+    assert module.at_least_one(torch.empty(0), x).stride() == (1, 3)
+    leaf = torch.ones(3, 2, requires_grad=True)
+    for out in (leaf, leaf * 1):
+        assert module.at_least_one(out, x) is out and out.tolist() == [[0, 1], [1, 1], [1, 1]]
+        with pytest.raises(RuntimeError, match="arguments don't support automatic differentiation"):
+            module.one_more(out, x)
+    with torch.no_grad():
+        assert module.one_more(leaf, x).tolist() == (x + 1).tolist()

@@ -134,6 +134,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         declared_early(x, y);
         return y;
     });
+    m.def("at_least_one", [](at::Tensor out, const at::Tensor& x) { return at::ge_out(out, x, 1); });
+    m.def("one_more", [](at::Tensor out, const at::Tensor& x) { return at::add_out(out, x, 1); });
     m.def("set", [](const Tensor& x, const Tensor& source, int kind) {
         return kind == 0 ? x.set_() : kind == 1 ? x.set_(source) : x.set_(source, 1, {2, 1}, {1, 1});
     });

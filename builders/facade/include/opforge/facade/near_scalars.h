@@ -43,8 +43,17 @@ static Tensor addmm(const Tensor& a, const Tensor& x, const Tensor& y, const Sca
 static Tensor& addmm_(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
     return facade::written(a, addmm(a, x, y, beta, alpha));
 }
+// These two of torch's operators alone hold their factors in float16 or bfloat16 themselves.
+static void check_hold(ScalarType t, const Scalar& beta, const Scalar& alpha) {
+    facade::check_fits(beta, t);
+    facade::check_fits(alpha, t);
+}
 static Tensor addmv(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
-    return facade::added(a, call<Tensor>("aten::mv", "", x, y), x, beta, alpha);
+    const Tensor product = call<Tensor>("aten::mv", "", x, y);
+    if (x.numel() != 0) {
+        check_hold(product.scalar_type(), beta, alpha);
+    }
+    return facade::added(a, product, x, beta, alpha);
 }
 static Tensor& addmv_(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
     return facade::written(a, addmv(a, x, y, beta, alpha));
@@ -52,6 +61,9 @@ static Tensor& addmv_(const Tensor& a, const Tensor& x, const Tensor& y, const S
 static Tensor addr(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
     const Tensor product = call<Tensor>("aten::outer", "", x, y);
     const ScalarType t = facade::promoted(a, product);  // of other dtypes, too
+    facade::check_factor("beta", t, beta);
+    facade::check_factor("alpha", t, alpha);
+    check_hold(t, beta, alpha);
     return facade::added(facade::converted(a, t), facade::converted(product, t), a, beta, alpha);
 }
 static Tensor& addr_(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
@@ -182,10 +194,18 @@ static Tensor softplus(const Tensor& a, const Scalar& beta, const Scalar& thresh
     return facade::converted(facade::chosen_by(facade::binary("aten::gt", "Tensor", scaled, threshold), x, below),
                              a.scalar_type());
 }
+static double largest_number(ScalarType t) {
+    return t == ScalarType::Half       ? 65504
+           : t == ScalarType::BFloat16 ? 0x1.FEp127
+           : t == ScalarType::Float    ? std::numeric_limits<float>::max()
+                                       : std::numeric_limits<double>::max();
+}
 static Tensor softshrink(const Tensor& a, const Scalar& limit) {
     facade::check_real("softshrink_cpu", a);
-    if (limit.toDouble() < 0) {
-        facade::fail(facade::text("lambda must be greater or equal to 0, but found to be ", limit.toDouble(), "."));
+    const double largest = largest_number(a.scalar_type());
+    if (limit.toDouble() < 0 || limit.toDouble() > largest) {
+        facade::fail(facade::text("lambda must be in range [0, ", largest, "] for input dtype ",
+                                  c10::toString(a.scalar_type()), ", but found ", limit.toDouble()));
     }
     const Tensor bound = facade::number_in(a, limit);
     const Tensor rest = facade::chosen_by(call<Tensor>("aten::gt", "Tensor", a, bound), facade::difference(a, bound, 1),

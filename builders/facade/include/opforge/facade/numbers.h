@@ -3,6 +3,7 @@
 // same, bit for bit and in its errors, is refused at compile time: see generate.py.
 #pragma once
 #include "dispatcher_calls.h"
+#include "parallel.h"
 
 namespace at {
 inline namespace opforge_facade {
@@ -103,13 +104,17 @@ inline Tensor& written(const Tensor& self, const Tensor& result) {
     return const_cast<Tensor&>(self);
 }
 OPFORGE_IF_USED
+inline void check_factor(const char* name, ScalarType t, const Scalar& factor) {
+    if (factor.isBoolean() && t != ScalarType::Bool) {
+        fail(text("Boolean ", name, " only supported for Boolean results."));
+    }
+    if (category(t) < Category::Real && !factor.isIntegral(true)) {
+        fail(text("For integral input tensors, argument ", name, " must not be a floating point number."));
+    }
+}
+OPFORGE_IF_USED
 inline void check_alpha(ScalarType t, const Scalar& alpha) {
-    if (alpha.isBoolean() && t != ScalarType::Bool) {
-        fail("Boolean alpha only supported for Boolean results.");
-    }
-    if (category(t) < Category::Real && !alpha.isIntegral(true)) {
-        fail("For integral input tensors, argument alpha must not be a floating point number.");
-    }
+    check_factor("alpha", t, alpha);
     if (category(t) != Category::Complex && alpha.isComplex()) {
         fail("For non-complex input tensors, argument alpha must not be a complex number.");
     }
@@ -423,10 +428,12 @@ inline Tensor added_term(const char* name, const Tensor& a, const Tensor& x, con
     }
     return sum_of(a, term, factor);
 }
-// Writes a result as torch's out= does: the tensor takes the result's size.
+// Writes a result as torch's out= does: the tensor takes the result's size and strides. A comparison has no gradient,
+// so that it is written into a tensor that requires one, too.
 OPFORGE_IF_USED
 inline Tensor& put(Tensor& out, const Tensor& result) {
-    if (result.requires_grad()) {
+    const bool compares = result.scalar_type() == ScalarType::Bool;
+    if (!compares && aoti_torch_grad_mode_is_enabled() && (result.requires_grad() || out.requires_grad())) {
         fail(
             "functions with out=... arguments don't support automatic differentiation, but one of the arguments"
             " requires grad.");
@@ -434,7 +441,11 @@ inline Tensor& put(Tensor& out, const Tensor& result) {
     check_cast(result.scalar_type(), out.scalar_type());
     if (out.sizes() != result.sizes()) {
         call_in_place("aten::resize_", "", out, result.sizes(), std::optional<MemoryFormat>());
+        if (out.strides() != result.strides()) {
+            call_in_place("aten::as_strided_", "", out, result.sizes(), result.strides(), std::optional<int64_t>());
+        }
     }
+    AutoGradMode mode(!compares && aoti_torch_grad_mode_is_enabled());
     call_in_place("aten::copy_", "", out, result, false);
     return out;
 }

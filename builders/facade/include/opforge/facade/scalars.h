@@ -92,10 +92,18 @@ static Tensor __lshift___Scalar(const Tensor& a, const Scalar& s) {
 static Tensor __rshift___Scalar(const Tensor& a, const Scalar& s) {
     return facade::binary("aten::__rshift__", "Tensor", a, s);
 }
+// torch's kernels for numbers take no bools; those for tensors, which compute this, do.
+static void check_bounds(const Tensor& a, bool is_bool, const char* kernel) {
+    if (is_bool && a.scalar_type() == ScalarType::Bool) {
+        facade::fail<NotImplementedError>(facade::text("\"", kernel, "\" not implemented for 'Bool'"));
+    }
+}
 static Tensor clamp(const Tensor& a, const std::optional<Scalar>& low, const std::optional<Scalar>& high) {
     if (!low && !high) {
         facade::fail("torch.clamp: At least one of 'min' or 'max' must not be None");
     }
+    const bool is_bool = (!low || low->isBoolean()) && (!high || high->isBoolean());
+    check_bounds(a, is_bool, !high ? "clamp_min_scalar_cpu" : low ? "clamp_scalar_cpu" : "clamp_max_scalar_cpu");
     return facade::with_dimension(a, [&](const Tensor& x) {
         auto bound = [&](const std::optional<Scalar>& s) {
             return s ? std::optional<Tensor>(bound_of(*s, x.scalar_type())) : std::nullopt;
@@ -114,11 +122,13 @@ static Tensor bound_of(const Scalar& s, ScalarType t) {
     return facade::wrapped(s, t);
 }
 static Tensor clamp_min(const Tensor& a, const Scalar& s) {
+    check_bounds(a, s.isBoolean(), "clamp_min_scalar_cpu");
     return facade::with_dimension(
         a, [&](const Tensor& x) { return call<Tensor>("aten::clamp_min", "Tensor", x, bound_of(s, x.scalar_type())); });
 }
 static Tensor& clamp_min_(const Tensor& a, const Scalar& s) { return facade::written(a, clamp_min(a, s)); }
 static Tensor clamp_max(const Tensor& a, const Scalar& s) {
+    check_bounds(a, s.isBoolean(), "clamp_max_scalar_cpu");
     return facade::with_dimension(
         a, [&](const Tensor& x) { return call<Tensor>("aten::clamp_max", "Tensor", x, bound_of(s, x.scalar_type())); });
 }

@@ -74,7 +74,8 @@ public:
         if (layout_ != Layout::Strided) {
             name << layout_;
         }
-        name << DeviceTypeName(device_.type()) << c10::toString(type_) << "Type";
+        // torch writes this one device as it writes the key of the dispatcher.
+        name << (device_.is_meta() ? "Meta" : DeviceTypeName(device_.type())) << c10::toString(type_) << "Type";
         return name.str();
     }
     TensorOptions options(DeviceIndex index = -1) const {
