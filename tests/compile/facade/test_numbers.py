@@ -19,6 +19,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   EACH("fill_", x.clone().fill_(y)) EACH("add_", x.clone().add_(y)) EACH("mul_", x.clone().mul_(y))
   EACH("add_alpha", x.add(x, y)) EACH("masked_fill", x.masked_fill(x == x, y)) EACH("full_like", torch::full_like(x, y))
   EACH("constant_pad_nd", at::constant_pad_nd(x, {1, 2}, y)) EACH("where", at::where(x == x, y, 1))
+  EACH("where_other", at::where(x > 1, x, y))
   EACH("scatter", x.scatter(0, torch::zeros_like(x, at::kLong), y)) EACH("linspace", torch::linspace(0, y, 5))
   EACH("floor", x.div(y, "floor")) EACH("clip", x.clip(y, 2)) EACH("less_", x.clone().less_(y))
   EACH("leaky_relu", at::leaky_relu(x, y)) EACH("threshold", at::threshold(x, y, 1)) EACH("elu", at::elu(x, y))
@@ -47,7 +48,8 @@ expected = {
     "mul_": lambda x, y: torch.ops.aten.mul_.Scalar(x.clone(), y), "add_alpha": lambda x, y: x.add(x, alpha=y),
     "masked_fill": lambda x, y: x.masked_fill(x == x, y), "full_like": lambda x, y: torch.full_like(x, y),
     "constant_pad_nd": lambda x, y: torch.constant_pad_nd(x, (1, 2), y),
-    "where": lambda x, y: torch.where(x == x, y, 1), "linspace": lambda x, y: torch.linspace(0, y, 5),
+    "where": lambda x, y: torch.where(x == x, y, 1), "where_other": lambda x, y: torch.where(x > 1, x, y),
+    "linspace": lambda x, y: torch.linspace(0, y, 5),
     "scatter": lambda x, y: x.scatter(0, torch.zeros_like(x, dtype=torch.int64), y),
     "floor": lambda x, y: torch.ops.aten.div.Scalar_mode(x, y, rounding_mode="floor"),
     "clip": lambda x, y: x.clip(y, 2), "less_": lambda x, y: x.clone().less_(y),
@@ -114,4 +116,4 @@ def test_each_operator_with_a_number_gives_what_torch_gives(tmp_path: Path) -> N
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", COMPARE, str(tmp_path / "op.so")], capture_output=True, text=True
     )
-    assert ended.stdout.splitlines()[:1] == ["10836 0"], ended.stdout + ended.stderr[-1500:]
+    assert ended.stdout.splitlines()[:1] == ["11088 0"], ended.stdout + ended.stderr[-1500:]

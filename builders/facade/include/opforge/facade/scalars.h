@@ -178,6 +178,9 @@ static Tensor chosen(const Tensor& condition, const Scalar& s, const Tensor& t, 
     ScalarType type = facade::category(t.scalar_type()) >= facade::category(s.type())
                           ? t.scalar_type()
                           : facade::wrapped(s, t.scalar_type()).scalar_type();
+    if (facade::category(type) == facade::Category::Integer) {
+        facade::check_fits(s, type);
+    }
     Tensor x = facade::converted(facade::number(s), type);
     Tensor y = facade::converted(t, type);
     if (condition.defined() && !condition.is_cpu()) {
