@@ -25,13 +25,13 @@ BLOCK = builders.BLOCK
 
 def _or_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that calls the host's op of the same name if its first tensor is the host's."""
-    from opforge.ops.host_op import host_op, on_host
+    from opforge.ops import host_op as hosts
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         first = arguments[0] if arguments else next(iter(named.values()))
-        if on_host(first):
-            return getattr(host_op("RaggedOpsBuilder"), function.__name__)(*arguments, **named)
+        if hosts.on_host(first):
+            return getattr(hosts.host_op("RaggedOpsBuilder"), function.__name__)(*arguments, **named)
         return function(*arguments, **named)
 
     return call
