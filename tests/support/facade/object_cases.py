@@ -1,7 +1,7 @@
 """Uses of objects_source.cpp. What torch's own headers gave is recorded in object_outcomes.json.
 
 `python tests/support/facade/object_cases.py LIBRARY` prints what a library gives. To record it anew, compile the source
-with torch's headers, as the extension facade_objects.
+with torch's headers, as the extension facade_objects, without NDEBUG: texts of errors would lack the names of types.
 """
 
 import collections
@@ -112,6 +112,8 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "item of a number", lambda: m.item(3, 0)
     yield "set item", lambda: (_set({}, "k", m), _set([0], 0, m))
     yield "set item of a tuple", lambda: _set((0,), 0, m)
+    yield "filled", lambda: m.filled(3)
+    yield "past the end", lambda: m.past_the_end([1])
     yield "number at", lambda: m.number_at([1, 2.5], 1)
     yield "number behind", lambda: m.number_at([1, 2.5], 2)
     yield "number of a text", lambda: m.number_at(["a"], 0)

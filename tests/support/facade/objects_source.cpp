@@ -97,6 +97,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("attribute", [](const py::object& o, const char* name) { return py::object(o.attr(name)); });
     m.def("item", [](const py::object& o, const py::object& key) { return py::object(o[key]); });
     m.def("set_item", [](const py::object& o, const py::object& key, double value) { o[key] = value; });
+    m.def("filled", [](int n) {
+        py::list l(n);
+        py::tuple t(n);
+        for (int i = 0; i < n; ++i) {
+            l[i] = i * 1.5;
+            t[i] = std::to_string(i);
+        }
+        l[0] = "again";
+        return py::make_tuple(l, t);
+    });
+    m.def("past_the_end", [](py::list l) { l[l.size()] = 1; });
     m.def("number_at", [](const py::list& l, size_t i) { return l[i].cast<double>(); });
     m.def("sum_of", [](const py::iterable& values) {
         double sum = 0;

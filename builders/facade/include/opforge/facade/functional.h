@@ -60,6 +60,7 @@ Tensor pad(const Tensor& x, const PadFuncOptions& o) {
                                                 is_constant ? std::optional<double>(o.value()) : std::nullopt);
 }
 
+inline std::optional<Tensor> or_none(const Tensor& t) { return t.defined() ? std::optional<Tensor>(t) : std::nullopt; }
 template <size_t D>
 struct ConvFuncOptions {
     using Self = ConvFuncOptions;
@@ -72,7 +73,6 @@ struct ConvFuncOptions {
     }
     OPFORGE_OPTION(ExpandingArray<D>, dilation, = 1)
     OPFORGE_OPTION(int64_t, groups, = 1)
-    std::optional<Tensor> bias_or_none() const { return bias_.defined() ? std::optional<Tensor>(bias_) : std::nullopt; }
     std::string_view padding_mode_;
 };
 template <size_t D>
@@ -84,7 +84,6 @@ struct ConvTransposeFuncOptions {
     OPFORGE_OPTION(ExpandingArray<D>, output_padding, = 0)
     OPFORGE_OPTION(int64_t, groups, = 1)
     OPFORGE_OPTION(ExpandingArray<D>, dilation, = 1)
-    std::optional<Tensor> bias_or_none() const { return bias_.defined() ? std::optional<Tensor>(bias_) : std::nullopt; }
 };
 #define OPFORGE_CONVOLUTION(D)                                                                                         \
     using Conv##D##dFuncOptions = ConvFuncOptions<D>;                                                                  \
@@ -92,21 +91,18 @@ struct ConvTransposeFuncOptions {
     template <int Used = 0>                                                                                            \
     Tensor conv##D##d(const Tensor& x, const Tensor& weight, const Conv##D##dFuncOptions& o = {}) {                    \
         if (!o.padding_mode_.empty()) {                                                                                \
-            return at::ops<Used>::template call<Tensor>("aten::conv" #D "d", "padding", x, weight, o.bias_or_none(),   \
+            return at::ops<Used>::template call<Tensor>("aten::conv" #D "d", "padding", x, weight, or_none(o.bias()),  \
                                                         at::IntArrayRef(o.stride()), o.padding_mode_,                  \
                                                         at::IntArrayRef(o.dilation()), o.groups());                    \
         }                                                                                                              \
-        return at::ops<Used>::template call<Tensor>("aten::conv" #D "d", "", x, weight, o.bias_or_none(),              \
+        return at::ops<Used>::template call<Tensor>("aten::conv" #D "d", "", x, weight, or_none(o.bias()),             \
                                                     at::IntArrayRef(o.stride()), at::IntArrayRef(o.padding()),         \
                                                     at::IntArrayRef(o.dilation()), o.groups());                        \
     }                                                                                                                  \
     template <int Used = 0>                                                                                            \
     Tensor conv_transpose##D##d(const Tensor& x, const Tensor& weight, const ConvTranspose##D##dFuncOptions& o = {}) { \
-        return at::ops<Used>::template call<Tensor>("aten::conv_transpose" #D "d",                                     \
-                                                    D == 1   ? ""                                                      \
-                                                    : D == 2 ? "input"                                                 \
-                                                             : "input",                                                \
-                                                    x, weight, o.bias_or_none(), at::IntArrayRef(o.stride()),          \
+        return at::ops<Used>::template call<Tensor>("aten::conv_transpose" #D "d", D == 1 ? "" : "input", x, weight,   \
+                                                    or_none(o.bias()), at::IntArrayRef(o.stride()),                    \
                                                     at::IntArrayRef(o.padding()), at::IntArrayRef(o.output_padding()), \
                                                     o.groups(), at::IntArrayRef(o.dilation()));                        \
     }
@@ -201,8 +197,7 @@ Tensor log_softmax(const Tensor& x, const LogSoftmaxFuncOptions& o) {
 }
 template <int Used = 0>
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-    return at::ops<Used>::template call<Tensor>("aten::linear", "", x, weight,
-                                                bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
+    return at::ops<Used>::template call<Tensor>("aten::linear", "", x, weight, or_none(bias));
 }
 #define OPFORGE_ACTIVATION(NAME)                                            \
     template <int Used = 0>                                                 \

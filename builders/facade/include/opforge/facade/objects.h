@@ -119,7 +119,9 @@ T reinterpret_steal(handle h) {
 class accessor : public detail::object_api<accessor> {
 public:
     accessor(PyObject* owner, detail::Ref key, bool is_item)
-        : owner_(detail::Ref::borrow(owner)), key_(std::move(key)), is_item_(is_item) {}
+        : of_(owner), owner_(detail::Ref::borrow(owner)), key_(std::move(key)), is_item_(is_item) {}
+    // A place of a list or a tuple, which is not kept: a tuple is filled by its only owner.
+    accessor(PyObject* owner, size_t place) : of_(owner), place_(static_cast<OpforgePySize>(place)) {}
     accessor(const accessor&) = default;
     accessor(accessor&&) = default;
     void operator=(const accessor& o) && { set(o.get().ref()); }
@@ -137,19 +139,27 @@ public:
     operator handle() const { return get(); }
     const object& get() const {
         if (!value_) {
-            value_ = detail::checked(is_item_ ? opforge_PyObject_GetItem(owner_.get(), key_.get())
-                                              : opforge_PyObject_GetAttr(owner_.get(), key_.get()));
+            value_ = detail::checked(place_ >= 0 ? opforge_PySequence_GetItem(of_, place_)
+                                     : is_item_  ? opforge_PyObject_GetItem(of_, key_.get())
+                                                 : opforge_PyObject_GetAttr(of_, key_.get()));
         }
         return value_;
     }
 
 private:
-    void set(const detail::Ref& value) const {
-        detail::checked(is_item_ ? opforge_PyObject_SetItem(owner_.get(), key_.get(), value.get())
-                                 : opforge_PyObject_SetAttr(owner_.get(), key_.get(), value.get()));
+    void set(detail::Ref value) const {
+        if (place_ >= 0) {  // as by PyObject_SetItem, but for a place that holds nothing yet
+            const bool is_list = detail::is(of_, detail::ListFlag);
+            return detail::checked(
+                (is_list ? opforge_PyList_SetItem : opforge_PyTuple_SetItem)(of_, place_, value.release()));
+        }
+        detail::checked(is_item_ ? opforge_PyObject_SetItem(of_, key_.get(), value.get())
+                                 : opforge_PyObject_SetAttr(of_, key_.get(), value.get()));
     }
+    PyObject* of_;
     detail::Ref owner_, key_;
-    bool is_item_;
+    bool is_item_ = false;
+    OpforgePySize place_ = -1;
     mutable object value_;
 };
 
@@ -370,6 +380,11 @@ inline size_t size_of(PyObject* o) {
 class list : public detail::typed_object<detail::ListType> {
 public:
     using typed_object::typed_object;
+    using object_api::operator[];
+    template <class I, class = std::enable_if_t<std::is_integral_v<I>>>
+    accessor operator[](I place) const {
+        return {ptr(), static_cast<size_t>(place)};
+    }
     list() : list(size_t{0}) {}
     template <class N, class = std::enable_if_t<std::is_integral_v<N>>>
     explicit list(N n) : typed_object(detail::checked(opforge_PyList_New(static_cast<OpforgePySize>(n)))) {}
@@ -389,6 +404,11 @@ public:
 class tuple : public detail::typed_object<detail::TupleType> {
 public:
     using typed_object::typed_object;
+    using object_api::operator[];
+    template <class I, class = std::enable_if_t<std::is_integral_v<I>>>
+    accessor operator[](I place) const {
+        return {ptr(), static_cast<size_t>(place)};
+    }
     tuple() : tuple(size_t{0}) {}
     template <class N, class = std::enable_if_t<std::is_integral_v<N>>>
     explicit tuple(N n) : typed_object(detail::checked(opforge_PyTuple_New(static_cast<OpforgePySize>(n)))) {}
