@@ -16,8 +16,6 @@ from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.kernel_roots import FACADE as FACADE_ROOT
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI, TRUSTED_ROOTS
 from opforge.builders.facade import flags as facade
-from opforge.builders.facade import torch_versions
-from opforge.builders.facade.obstacles import without_comments
 from opforge.builders.lookup.fit import is_of_toolkit
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
@@ -227,6 +225,9 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
 
 def _check_branches(job: Job, reads: Iterable[Read]) -> None:
     """Raises CompileError if a source has a branch by torch's version that not every torch takes in the same way."""
+    from opforge.builders.facade import torch_versions  # for builds on the facade alone
+    from opforge.builders.facade.obstacles import without_comments
+
     for path in (read.path for read in reads if not read.tree and read.location.root != FACADE_ROOT.name):
         content = content_of(path)
         if b"TORCH_VERSION_" in content:
