@@ -7,11 +7,15 @@ import os
 import time
 from typing import Any
 
+import pytest
 from support import sample_ops
+from support.store.fake_store import ME
 from support.text_files import write
 
+from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
+from opforge.cache import current, layer
 from opforge.foundation.memory import RACY_NS
 
 SOURCE = f"""\
@@ -31,6 +35,19 @@ def tuned_op(folder: Any, name: str = "", source: str = SOURCE, **attributes: An
     os.makedirs(folder, exist_ok=True)
     write(folder, f"{name}.cpp", source)
     return sample_ops.builder_class(folder, name, **{"abi": "c", "tunable": TUNABLE, **attributes})
+
+
+def layer_with_op(folder: Any, name: str = "") -> tuple[str, Any]:
+    """Returns a layer with such an op, and its builder class. No machine that has the layer builds it."""
+    path, op_class = os.path.join(folder, "layer"), tuned_op(os.path.join(folder, "op"), name)
+    if not os.path.isdir(path):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPFORGE_CACHE_DIR", os.path.join(folder, "store"))
+            patch.delenv("OPFORGE_REMOTES", raising=False)
+            current.reset()
+            layer.add(path, op_class().build(), description_key(op_class().spec()), ME)
+            current.reset()
+    return path, op_class
 
 
 def row(config: dict[str, int], size: int = 1000, dtype: str = "float32", **fields: Any) -> dict[str, Any]:

@@ -147,13 +147,17 @@ class Op(Artifact):
 
 
 class Tuned(Artifact):
-    """A tuning result of an op that every machine builds. It has no blob, and one of a key takes the other's place."""
+    """A tuning result of an op that every machine has. It has no blob, and one of a key takes the other's place.
+
+    The op is built once for all tests of a process, and is each machine's by a layer.
+    """
 
     kind, has_blobs = "tuned", False
 
     def __init__(self, nodes: Any, folder: Any, monkeypatch: Any) -> None:
         super().__init__(nodes, folder, monkeypatch)
-        self.op_class = tuned_ops.tuned_op(folder / "op")
+        path, self.op_class = tuned_ops.layer_with_op(folder.parents[1] / "tuned-op", "tuned_artifact")
+        monkeypatch.setenv("OPFORGE_CACHE_LAYERS", path)
 
     def publish(self, which: str = NEWER, key: str = "ci") -> None:
         self.enter("builder")

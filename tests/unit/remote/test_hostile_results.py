@@ -26,8 +26,14 @@ HUGE = 10**400
 
 
 @pytest.fixture(scope="module")
-def op_class(tmp_path_factory, nothing_of_the_machines):
-    return tuned_ops.tuned_op(tmp_path_factory.mktemp("op"))
+def layer_with_op(tmp_path_factory, nothing_of_the_machines):
+    return tuned_ops.layer_with_op(tmp_path_factory.mktemp("op"))
+
+
+@pytest.fixture
+def op_class(layer_with_op, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layer_with_op[0])
+    return layer_with_op[1]
 
 
 @pytest.fixture

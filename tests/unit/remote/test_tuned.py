@@ -11,12 +11,10 @@ import types
 import pytest
 from click.testing import CliRunner
 from support import tuned_ops
-from support.store.fake_store import ME
 from support.tuned_ops import FLOAT32, row
 
-from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
-from opforge.cache import current, layer
+from opforge.cache import current
 from opforge.cli import gc, rm
 from opforge.cli.ls import command as ls
 from opforge.cli.publish import command as publish
@@ -35,15 +33,7 @@ pytestmark = pytest.mark.compile
 
 @pytest.fixture(scope="module")
 def layer_with_op(tmp_path_factory, nothing_of_the_machines):
-    """A layer with an op that returns what it was set, and its builder class: no node builds it."""
-    folder = tmp_path_factory.mktemp("tuned_op")
-    op_class = tuned_ops.tuned_op(folder / "op")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
-        current.reset()
-        layer.add(str(folder / "layer"), op_class().build(), description_key(op_class().spec()), ME)
-        current.reset()
-    return str(folder / "layer"), op_class
+    return tuned_ops.layer_with_op(tmp_path_factory.mktemp("tuned_op"))
 
 
 @pytest.fixture
