@@ -52,6 +52,17 @@ READERS_FILES = {
     "a/b/../c.h",
 }
 """Names of files that the reader writes, or that a compiler has."""
+UNCLEAR = (
+    "21 times that",
+    "would make every import pay",
+    "or nothing comes",
+    "print there what variants are judged by",
+    "was packed from sources that differ",
+    "asked of the cache, in full",
+    "looked up by what is known",
+    "a ceiling that nothing is expected to exceed",
+)
+"""What readers could not make sense of."""
 SETTINGS = {setting.variable for setting in TABLE.values()}
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*((?:opforge|build-ops|python -m opforge) .*)")
 OUR_VARIABLE = re.compile(r"\bOPFORGE_[A-Z0-9_]+\b(?!\*)")
@@ -84,6 +95,7 @@ def prose(text: str) -> str:
     return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
+@functools.cache
 def anchors(page: Path) -> set[str]:
     """Returns the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", prose(page.read_text()), re.MULTILINE)
@@ -137,48 +149,84 @@ def command_line_problem(line: str) -> str | None:
     return None
 
 
+def dead_links(page: Path) -> list[str]:
+    """Returns the targets of links that are no page of the web, and that are not there."""
+    dead = []
+    for target in re.findall(r"\[[^\]]+\]\(([^)\s]+)\)", prose(page.read_text())):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path) if path else page
+        if not target.startswith("https://") and not (file.exists() and (not anchor or anchor in anchors(file))):
+            dead.append(target)
+    return dead
+
+
+def missing_files(page: Path) -> list[str]:
+    """Returns the names of files of ours that the page names, and that no folder has."""
+    text = re.sub(r"\[[^\]]*\]\([^)]*\)", "", prose(page.read_text()))
+    names = re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:py|cpp|cu|h|md|toml))`", text)
+    ours = [name for name in names if not name.startswith(("my_package/", "torch/")) and name not in READERS_FILES]
+    return [name for name in ours if not any(str(file).endswith("/" + name) for file in files())]
+
+
+def invalid_command_lines(page: Path) -> dict[str, str]:
+    """Returns the page's command lines that opforge's commands reject, each with their error."""
+    blocks, inline = command_lines(page.read_text()), inline_commands(page.read_text())
+    problems = {line: command_line_problem(line) or "" for line in [*blocks, *inline]}
+    without_arguments = {line for line in inline if problems[line].startswith("Missing argument")}
+    return {line: text for line, text in problems.items() if text and line not in without_arguments}
+
+
+def unread_variables(page: Path) -> set[str]:
+    """Returns the variables of the page that neither the code nor the settings know."""
+    return {name for name in OUR_VARIABLE.findall(page.read_text()) if name not in code() and name not in SETTINGS}
+
+
+def missing_names(page: Path) -> list[str]:
+    """Returns what the page's pieces of Python import of opforge, and what is not there."""
+    missing = []
+    for block in fenced(page.read_text(), "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "opforge":
+                module = importlib.import_module(node.module or "")
+                parts = {part.name for part in pkgutil.iter_modules(getattr(module, "__path__", ()))}
+                names = [alias.name for alias in node.names]
+                missing += [
+                    f"{node.module}.{name}" for name in names if name not in parts and not hasattr(module, name)
+                ]
+    return missing
+
+
+def unclear_words(page: Path) -> list[str]:
+    """Returns what readers could not make sense of and the page says again."""
+    text = " ".join(page.read_text().split()).lower()
+    return [words for words in UNCLEAR if words in text]
+
+
+CHECKS = (dead_links, missing_files, invalid_command_lines, unread_variables, missing_names, unclear_words)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-class TestPage:
-    def test_every_link_has_a_target(self, page):
-        dead = []
-        for target in re.findall(r"\[[^\]]+\]\(([^)\s]+)\)", prose(page.read_text())):
-            path, _, anchor = target.partition("#")
-            file = (page.parent / path) if path else page
-            if not target.startswith("https://") and not (file.exists() and (not anchor or anchor in anchors(file))):
-                dead.append(target)
-        assert dead == []
+def test_what_a_page_names_exists_and_its_commands_are_valid(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert {check.__name__: found for check in CHECKS if (found := check(page))} == {}
 
-    def test_every_file_that_is_named_exists(self, page):
-        text = re.sub(r"\[[^\]]*\]\([^)]*\)", "", prose(page.read_text()))
-        names = re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:py|cpp|cu|h|md|toml))`", text)
-        ours = [name for name in names if not name.startswith(("my_package/", "torch/")) and name not in READERS_FILES]
-        assert [name for name in ours if not any(str(file).endswith("/" + name) for file in files())] == []
 
-    def test_every_command_line_is_valid(self, page, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        blocks, inline = command_lines(page.read_text()), inline_commands(page.read_text())
-        problems = {line: command_line_problem(line) for line in [*blocks, *inline]}
-        without_arguments = {line for line in inline if (problems[line] or "").startswith("Missing argument")}
-        assert {line: text for line, text in problems.items() if text and line not in without_arguments} == {}
-
-    def test_every_variable_is_read_somewhere(self, page):
-        assert {
-            name for name in OUR_VARIABLE.findall(page.read_text()) if name not in code() and name not in SETTINGS
-        } == set()
-
-    def test_every_piece_of_python_parses_and_imports_names_that_exist(self, page):
-        missing = []
-        for block in fenced(page.read_text(), "python"):
-            for node in ast.walk(ast.parse(block)):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "opforge":
-                    module = importlib.import_module(node.module or "")
-                    parts = {part.name for part in pkgutil.iter_modules(getattr(module, "__path__", ()))}
-                    missing += [
-                        f"{node.module}.{alias.name}"
-                        for alias in node.names
-                        if alias.name not in parts and not hasattr(module, alias.name)
-                    ]
-        assert missing == []
+@pytest.mark.parametrize(
+    ("check", "line"),
+    [
+        (dead_links, "[a](nowhere.md)"),
+        (dead_links, "[a](#nowhere)"),
+        (missing_files, "`nowhere/file.py`"),
+        (invalid_command_lines, "`opforge repotr now`"),
+        (unread_variables, f"`OPFORGE_{len(PAGES)}`"),
+        (missing_names, "```python\nfrom opforge.cache import nowhere\n```"),
+        (unclear_words, "which would make every import pay"),
+    ],
+)
+def test_each_check_finds_what_is_wrong(check, line, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\n{line}\n")
+    assert [one for one in CHECKS if one(page)] == [check]
 
 
 def test_the_documents_have_pages_and_command_lines():
@@ -302,25 +350,6 @@ def test_comparisons_name_the_versions_that_are_installed_for_the_tests(page):
     text = (ROOT / page).read_text()
     assert f"DeepSpeed {pins['deepspeed']}" in text
     assert "cpp_extension" not in text or f"torch {pins['torch']}" in text
-
-
-UNCLEAR = (
-    "21 times that",
-    "would make every import pay",
-    "or nothing comes",
-    "print there what variants are judged by",
-    "was packed from sources that differ",
-    "asked of the cache, in full",
-    "looked up by what is known",
-    "a ceiling that nothing is expected to exceed",
-)
-"""What readers could not make sense of."""
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_readers_could_not_make_sense_of_is_not_written_again(page):
-    text = " ".join(page.read_text().split()).lower()
-    assert [words for words in UNCLEAR if words in text] == []
 
 
 @pytest.mark.parametrize("page", ["docs/remote.md", "docs/packages.md", "docs/tutorials/kernel-package.md"])
