@@ -32,7 +32,12 @@ LARGE = [torch.Size((1 << 19,))] * 64
 def main() -> int:
     """Returns the exit status: 0, or 1 if an op could not be loaded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps, at least 1 (default {STEPS})")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=STEPS,
+        help=f"training steps, at least 1 (default {STEPS}); few of them also measure less",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object; all else goes to standard error")
     options = parser.parse_args()
     if options.steps < 1:
@@ -49,7 +54,10 @@ def main() -> int:
 
 
 def run(console: Console, count: int) -> dict[str, object]:
-    """Runs the whole demo with `count` training steps. Returns what it measured."""
+    """Runs the whole demo with `count` training steps, and at most as many repetitions of what it measures.
+
+    Returns what it measured.
+    """
     began = time.perf_counter()
     show.title(console, "The CPU optimizers' ops")
     ops = building.load_all(console)
@@ -70,14 +78,14 @@ def run(console: Console, count: int) -> dict[str, object]:
     show.curves(console, curves)
 
     show.title(console, "Load time of CPUAdam")
-    warm = building.warm_load()
+    warm = building.warm_load(min(building.PROCESSES, count))
     show.loads(console, ops[0], warm)
 
     show.title(console, "Time of an optimizer's step")
     shapes = [param.shape for param in curves.model.parameters()]
     step_times = [
-        steps.time_steps(f"the model's {len(shapes)} parameters", shapes, rounds=40, inner=10),
-        steps.time_steps(f"a list of {len(LARGE)} large tensors", LARGE, rounds=15, inner=1),
+        steps.time_steps(f"the model's {len(shapes)} parameters", shapes, rounds=min(40, count), inner=10),
+        steps.time_steps(f"a list of {len(LARGE)} large tensors", LARGE, rounds=min(15, count), inner=1),
     ]
     show.step_times(console, step_times, threads)
     seconds = time.perf_counter() - began

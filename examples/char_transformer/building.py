@@ -78,15 +78,15 @@ def _load(name: str, progress: Progress) -> LoadedOp:
     return LoadedOp(name, entry.origin, seconds, float(entry.record["seconds"]))
 
 
-def warm_load() -> WarmLoad:
-    """Loads CPUAdam in fresh processes. Returns their times.
+def warm_load(processes: int) -> WarmLoad:
+    """Loads CPUAdam in `processes` fresh processes after a first one. Returns their times.
 
     The first process may compile Python files, and hash files that were changed in the last seconds. So it is not in
     the medians.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     loads = []
-    for _ in range(1 + PROCESSES):
+    for _ in range(1 + processes):
         process = subprocess.run(
             [sys.executable, "-c", WARM_LOAD], env=environment, capture_output=True, text=True, check=False
         )

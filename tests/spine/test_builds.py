@@ -74,9 +74,11 @@ def test_an_error_in_the_source_is_one_diagnostic_with_its_lines(folder):
 def test_a_source_for_pybind_and_aten_works_unchanged(tmp_path):
     import torch
 
+    # torch/extension.h includes these and takes twice as long: tests/compile/load/test_torch.py.
     (tmp_path / "twice.cpp").write_text("""
-#include <torch/extension.h>
-at::Tensor twice(const at::Tensor& x) { return x * 2; }
+#include <torch/csrc/utils/pybind.h>
+#include <ATen/ops/mul.h>
+at::Tensor twice(const at::Tensor& x) { return at::mul(x, 2); }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
 """)
     op = opforge.load(sample_ops.unique_name("twice"), [str(tmp_path / "twice.cpp")], abi="torch")
