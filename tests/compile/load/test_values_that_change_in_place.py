@@ -103,7 +103,25 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("attributes", "change"), CASES.values(), ids=CASES)
+ALIKE = {
+    "OrderedDict": ("UserDict", "a list in an OrderedDict"),
+    "a list of another class": ("UserList", "a deque"),
+    "a nested object that a method reads": ("a nested object that a property reads",),
+    "a global that a property reads": ("a global that a descriptor reads",),
+}
+"""Cases, and others that differ from them by a class alone: these are for `make test-all`."""
+ANOTHER_CLASS = pytest.mark.test_all("asks the same of another class")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "change"),
+    [
+        pytest.param(
+            *case, id=name, marks=ANOTHER_CLASS if name in {one for more in ALIKE.values() for one in more} else ()
+        )
+        for name, case in CASES.items()
+    ],
+)
 def test_what_a_comparison_does_not_show(tmp_path, attributes, change):
     cls = op_of_text(tmp_path / "op", **attributes())
     builder = cls()
