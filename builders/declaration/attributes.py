@@ -4,7 +4,11 @@
 keys, the keywords of `opforge.load` and `load_inline`, the fields of [op] in kernel.toml, those of groups and of
 FOR_ALL_BUILDERS, what a library requires of the machine that loads it, and the table in docs/builders.md.
 
-A new attribute is a line in `OpBuilder`, a row here with a line in `Common`, and a field of `OpSpec`.
+A new attribute is declared in three files: a line in `OpBuilder`, a row here with a line in `Common`, and a field of
+`OpSpec`. An attribute that changes the compilation also needs a line in `planner.py`. The script
+docs/opforge_docs/attributes.py writes the table of docs/builders.md anew. A field that enters the description, or the
+plan, changes the keys of all ops, which are then built again: tests/unit/builders/declaration/test_identity.py holds
+two of them.
 """
 
 from __future__ import annotations
