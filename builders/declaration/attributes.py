@@ -106,7 +106,7 @@ class Attribute(NamedTuple):
     fields: tuple[str, ...] = ()
     """The fields of `OpSpec` that it sets; by default one of its own name."""
     read: Callable[[DeviceScope, str, Any], Any] | None = None
-    """Returns the field for what is declared. None if `resolve` reads it together with others."""
+    """Returns the field for the declared value. None if `resolve` reads it together with others."""
     by_device: bool = False
     """Whether it may be a dict from a device's name to its value."""
     places: frozenset[str] = frozenset()
@@ -328,7 +328,7 @@ def requirements(spec: Any) -> tuple[tuple[str, str], ...]:
 
 
 def unmet(required: Mapping[str, str], machine: Machine | None = None) -> str | None:
-    """Returns why a machine, by default this one, lacks something of what is required by attributes; None if not."""
+    """Returns why a machine, by default this one, does not meet what attributes require; None if it meets all."""
     for _field, needed in REQUIREMENTS:
         if needed.name in required and (problem := needed.problem(required[needed.name], machine)):
             return problem

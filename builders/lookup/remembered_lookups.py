@@ -50,7 +50,7 @@ class Snapshot(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """One look-up: what is requested, and where it is looked for."""
+    """A look-up: the requested op, and the places that are searched."""
 
     spec: OpSpec
     store: Store
