@@ -26,7 +26,7 @@ class Candidate:
     reason: str
     """Why it cannot be used; a remark if it can."""
     source: str
-    """Who provides it: `opforge`, a distribution's name and version, or `torch` for a device without an accelerator."""
+    """Its provider: `opforge`, a distribution's name and version, or `torch` for a device without an accelerator."""
     broken: bool = False
     """Whether the package that provides it is at fault, and not this machine."""
 

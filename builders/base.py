@@ -140,7 +140,7 @@ def _working_folder(builder: OpBuilder) -> str:
 def _links(builder: OpBuilder) -> list[tuple[str, str]]:
     """Returns the folders of headers that are reached through links, with what they lead to.
 
-    Nothing has been checked yet: what is declared wrongly names no folder, and the load says what is wrong.
+    The declaration is not checked yet: a wrong value names no folder, and the load reports it.
     """
     declared: list[Any] = [builder.include_dirs]
     if builder.groups:
@@ -256,7 +256,7 @@ class OpBuilder:
     tunable: ClassVar[Mapping[str, Sequence[int]]] = types.MappingProxyType({})
     """Name -> the numbers that `opforge tune` tries; the C++ reads them by <opforge/tunable.h>: see docs/tuning.md."""
     cases: ClassVar[str] = ""
-    """"module:NAME" of what is compared, timed and tuned: a `Case`, or a tuple of them: see docs/cases.md."""
+    """"module:NAME" of a `Case`, or of a tuple of them, to compare, time and tune the op by: see docs/cases.md."""
     folder: ClassVar[str] = ""
     """Where `sources` and `include_dirs` are searched first; by default the folder of the class's own file."""
 
@@ -382,8 +382,8 @@ class OpBuilder:
     ) -> Entry:
         """Returns the op's entry: a stored one that fits, or a new one, published in `store` (by default the user's).
 
-        `force` builds whatever is stored; `jobs` bounds the compilers that run at once; `exact` refuses a layer's entry
-        for a lower CPU level. Raises what `load` raises, except LoadError.
+        `force` builds even if a stored entry fits; `jobs` bounds the number of compilers that run at once; `exact`
+        refuses a layer's entry for a lower CPU level. Raises what `load` raises, except LoadError.
         """
         from . import load_op
 

@@ -209,7 +209,7 @@ def is_by_device(macros: Any) -> bool:
 
 
 def listed_groups(op: str, groups: Any) -> list[Mapping[str, Any]]:
-    """Returns the groups. Raises BuilderError for what is no list of dicts."""
+    """Returns the groups. Raises BuilderError unless it is a list of dicts."""
     if not groups:
         return []
     from .declaration.groups import listed

@@ -202,7 +202,7 @@ def find(
 
 
 def gate_problems(builder: Any, spec: OpSpec) -> list[str]:
-    """Returns why the op cannot run here, whatever is stored: the target's reasons, or those of the builder's gate."""
+    """Returns why the op cannot run here, stored or not: the target's reasons, or those of the builder's gate."""
     problems = targets.load_problems(spec.target, spec.devices, spec.abi, dict(attributes.requirements(spec)))
     if not problems and _overrides(builder, "gate"):
         problems += builder.gate(_capabilities_for(spec.target, spec.name))

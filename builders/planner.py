@@ -94,11 +94,11 @@ class _Flags(NamedTuple):
     spec: OpSpec
     toolchain: Toolchain
     common: tuple[str, ...]
-    """Those that opforge and the ABI give every source."""
+    """The flags that opforge and the ABI give every source."""
     of_abi: tuple[str, ...]
-    """Those that the ABI gives the device's own sources."""
+    """The flags that the ABI gives the device's own sources."""
     user: tuple[str, ...]
-    """Those of the user's variables."""
+    """The flags in the user's variables."""
 
     def of_host(self, *more: str) -> tuple[str, ...]:
         """Returns the host compiler's flags; `more` are a group's own."""

@@ -98,7 +98,7 @@ class Lists:
         self._lists: dict[Named, Withdrawals | None] = {}
         self._refused: dict[Named, StoreBehindError | DamagedListError] = {}
         self.new: list[Withdrawals] = []
-        """Those that were read from the store, and not remembered."""
+        """The lists that were read from the store, and not remembered."""
 
     @property
     def read(self) -> list[Withdrawals]:

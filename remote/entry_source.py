@@ -26,8 +26,7 @@ from .op_statements import OP
 from .remotes import Remote
 from .signatures import trust
 from .statements import UnreadableStatement
-from .take import FAILURES, Taken, UnfitError, Wanted
-from .take import ConfiguredRemotes as AllRemotes
+from .take import FAILURES, ConfiguredRemotes, Taken, UnfitError, Wanted
 
 if TYPE_CHECKING:
     from opforge.fast_path.library import Entry
@@ -90,7 +89,7 @@ class RemoteEntries:
 
     def __init__(self, remotes: Iterable[Remote] | None = None, is_fresh: bool = False) -> None:
         """Takes the remotes of the settings, unless others are given. `is_fresh` uses nothing that is remembered."""
-        self._remotes = AllRemotes(remotes, is_fresh)
+        self._remotes = ConfiguredRemotes(remotes, is_fresh)
 
     def fetch(self, request: Request) -> Sought[bool]:
         """Fetches the best entry of the first remote that has one; returns whether there is a new one."""

@@ -33,7 +33,7 @@ Accepts = Callable[[str, str, str], bool]
 
 
 class Copied(NamedTuple):
-    """One topic that was copied."""
+    """A topic that was copied."""
 
     kind: str
     topic: str

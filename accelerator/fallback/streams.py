@@ -130,7 +130,7 @@ def set_stream(stream: HostStream) -> None:
 
 
 def require_stream(value: object) -> None:
-    """Raises TypeError for what is no stream: of this module, of `torch.cpu` or `torch.Stream`."""
+    """Raises TypeError unless the value is a stream of this module, of `torch.cpu`, or a `torch.Stream`."""
     if not hasattr(value, "wait_stream"):
         raise TypeError(f"{value!r:.100} is not a stream: expected Stream(), current_stream() or None")
 

@@ -8,7 +8,7 @@ from .cgroup import processes_left as cgroup_processes_left
 from .files import read_fields, read_text
 
 EXEMPT = 1 << 21 | 1 << 24
-"""CAP_SYS_ADMIN and CAP_SYS_RESOURCE: the kernel does not apply RLIMIT_NPROC to who has one of them, or is root."""
+"""CAP_SYS_ADMIN and CAP_SYS_RESOURCE: RLIMIT_NPROC does not limit a process with one of them, nor one of root."""
 
 
 def processes_left(root: str = "/") -> int | None:

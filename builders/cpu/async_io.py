@@ -10,7 +10,7 @@ from opforge.builders.base import OpBuilder
 class AsyncIOBuilder(OpBuilder):
     """Asynchronous reads and writes: aio_handle, aio_read, aio_write, deepspeed_memcpy.
 
-    See opforge.ops.aio for the functions, ops/csrc/aio/aio.cpp for what they call.
+    See opforge.ops.aio for the functions, ops/csrc/aio/aio.cpp for the code that they call.
     """
 
     name = "async_io"

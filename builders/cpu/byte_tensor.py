@@ -10,7 +10,7 @@ from opforge.builders.base import OpBuilder
 class UtilsBuilder(OpBuilder):
     """Views of tensors as bytes: cast_to_byte_tensor.
 
-    See opforge.ops.byte_tensor for the function, ops/csrc/byte_tensor/byte_span.cpp for what it calls.
+    See opforge.ops.byte_tensor for the function, ops/csrc/byte_tensor/byte_span.cpp for the code that it calls.
     """
 
     name = "utils"

@@ -10,7 +10,7 @@ from opforge.builders.base import OpBuilder
 class PinMemoryBuilder(OpBuilder):
     """Tensors in locked memory: pin_handle.
 
-    See opforge.ops.pinned for the functions, ops/csrc/pinned/locked.cpp for what they call.
+    See opforge.ops.pinned for the functions, ops/csrc/pinned/locked.cpp for the code that they call.
     """
 
     name = "pin_memory"

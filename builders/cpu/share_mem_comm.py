@@ -19,7 +19,7 @@ _SIZES = POINTER(c_uint64)
 class ShareMemCommBuilder(OpBuilder):
     """Collectives and messages through shared memory: initialize, vector_kernel_level.
 
-    See opforge.ops.shm for the functions, ops/csrc/shm/shm.cpp for what they call.
+    See opforge.ops.shm for the functions, ops/csrc/shm/shm.cpp for the code that they call.
     """
 
     name = "shm_comm"

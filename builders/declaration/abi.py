@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ALL = STABLE, PLAIN, TORCH, FACADE
 ON_STABLE = STABLE, FACADE
-"""Those whose libraries use torch's stable ABI alone: one serves every torch from `torch_target` on."""
+"""The ABIs whose libraries use only torch's stable ABI: one serves every torch from `torch_target` on."""
 LOADED_INTERFACES = range(1, INTERFACE + 1)
 """The numbers of the libraries that this opforge loads."""
 STABLE_BLOCKS, TORCH_BLOCKS = OF_TORCH = ("OPFORGE_LOADS_STABLE_BLOCKS", ""), ("OPFORGE_LOADS_TORCH_BLOCKS", "")

@@ -4,7 +4,11 @@
 keys, the keywords of `opforge.load` and `load_inline`, the fields of [op] in kernel.toml, those of groups and of
 FOR_ALL_BUILDERS, what a library requires of the machine that loads it, and the table in docs/builders.md.
 
-A new attribute is a line in `OpBuilder`, a row here with a line in `Common`, and a field of `OpSpec`.
+A new attribute is declared in three files: a line in `OpBuilder`, a row here with a line in `Common`, and a field of
+`OpSpec`. An attribute that changes the compilation also needs a line in `planner.py`. The script
+docs/opforge_docs/attributes.py writes the table of docs/builders.md anew. A field that enters the description, or the
+plan, changes the keys of all ops, which are then built again: tests/unit/builders/declaration/test_identity.py holds
+two of them.
 """
 
 from __future__ import annotations
@@ -102,7 +106,7 @@ class Attribute(NamedTuple):
     fields: tuple[str, ...] = ()
     """The fields of `OpSpec` that it sets; by default one of its own name."""
     read: Callable[[DeviceScope, str, Any], Any] | None = None
-    """Returns the field for what is declared. None if `resolve` reads it together with others."""
+    """Returns the field for the declared value. None if `resolve` reads it together with others."""
     by_device: bool = False
     """Whether it may be a dict from a device's name to its value."""
     places: frozenset[str] = frozenset()
@@ -324,7 +328,7 @@ def requirements(spec: Any) -> tuple[tuple[str, str], ...]:
 
 
 def unmet(required: Mapping[str, str], machine: Machine | None = None) -> str | None:
-    """Returns why a machine, by default this one, lacks something of what is required by attributes; None if not."""
+    """Returns why a machine, by default this one, does not meet what attributes require; None if it meets all."""
     for _field, needed in REQUIREMENTS:
         if needed.name in required and (problem := needed.problem(required[needed.name], machine)):
             return problem

@@ -31,7 +31,7 @@ class BuildPlan(NamedTuple):
     abi: str
     target: str
     toolchain: tuple[tuple[str, str], ...]
-    """Who the compiler is: versions and digests of its programs, never their paths."""
+    """The identity of the compiler: versions and digests of its programs, never their paths."""
     sources: tuple[RootedPath, ...]
     include: tuple[RootedPath, ...]
     """Folders for -I, in order; system headers (torch's) are in `system_include`."""
@@ -53,7 +53,7 @@ class BuildPlan(NamedTuple):
     kernels: tuple[tuple[str, str], ...] = ()
     """Each kernel to be compiled ahead of time by name, and how: signature, constants, options."""
     groups: tuple[PlannedGroup, ...] = ()
-    """Those of the sources that have include folders, definitions or flags of their own."""
+    """The sources with their own include folders, definitions or flags."""
 
     def located(self, root_paths: Mapping[str, str]) -> BuildPlan:
         """Returns the plan with the paths of roots in its flags, for commands. In the plan itself flags name roots."""
@@ -119,8 +119,8 @@ class Step(NamedTuple):
     argv: tuple[str, ...]
     title: str
     depfile: str = ""
-    """Where the compiler writes what it read, as `-MD -MF` has it. Without one, `inputs` alone are watched."""
+    """The compiler's list of the files that it read (`-MD -MF`). Without it only `inputs` are watched."""
     unit: RootedPath | None = None
     """The source that it compiles, if it compiles one."""
     assembled: str = ""
-    """Where the assembler writes what it read: no compiler lists what `.incbin` includes."""
+    """The assembler's list of the files that it read: no compiler lists files of `.incbin`."""

@@ -131,7 +131,7 @@ def _groups(scope: DeviceScope, value: Any) -> tuple[SourceGroup, ...]:
 
 
 def listed(builder: str, value: Any) -> list[Mapping[str, Any]]:
-    """Returns the groups of a declaration. Raises BuilderError for what is no list of dicts."""
+    """Returns the groups of a declaration. Raises BuilderError unless it is a list of dicts."""
     if isinstance(value, (list, tuple)) and all(isinstance(group, Mapping) for group in value):
         return [*value]
     raise BuilderError(builder, f"groups={value!r}", 'Expected a list of dicts: [{"sources": ["a.cu"], ...}]')

@@ -69,7 +69,7 @@ class OpSpec(NamedTuple):
     """For a library that is imported without opforge: the torch libraries that it names. It registers its ops itself.
     None for a library that opforge loads."""
     groups: tuple[SourceGroup, ...] = ()
-    """Those of the sources that have flags, folders or architectures of their own."""
+    """The sources with their own flags, folders or architectures."""
     own_arch: tuple[str, ...] = ()
     """The architectures of the sources of no group, if those of groups make them differ from the target's."""
     requires_torch: str = ""

@@ -14,7 +14,7 @@ LARGEST = (1 << 62) - 1
 
 
 def checked(builder: str, declared: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Returns an op's attribute `tunable`. Raises BuilderError for what is none."""
+    """Returns an op's attribute `tunable`. Raises BuilderError if its value is invalid."""
     if not isinstance(declared, Mapping):
         raise BuilderError(builder, f"tunable={declared!r}", EXPECTED)
     for name, values in declared.items():

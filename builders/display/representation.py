@@ -52,7 +52,7 @@ def python_signatures(functions: Mapping[str, Callable[..., Any]]) -> list[str]:
 
 
 def builder_text(builder: Any) -> str:
-    """Returns the representation of a builder: its class, name, target, sources, and what it has loaded."""
+    """Returns the representation of a builder: its class, name, target, sources, and the op that it has loaded."""
     target = builder._target or builder._requested or "this machine"
     try:
         sources: Any = builder.sources

@@ -73,7 +73,7 @@ def refusals(
     nvcc: str = "",
     toolkit: Sequence[str] = (),
 ) -> Refusals:
-    """Compiles the sources without making code, and returns what is refused.
+    """Compiles the sources without making code, and returns the lines that the compiler refuses.
 
     Args:
         compiler: The C++ compiler's program and flags.
@@ -175,7 +175,7 @@ def _output_of_nvcc(
 
 
 def _listed(path: Path) -> set[str]:
-    """Returns the files in a compiler's list of what it read; none if it has written none."""
+    """Returns the files in a compiler's list of the files that it read; none if it wrote no list."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

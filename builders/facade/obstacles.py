@@ -306,12 +306,9 @@ def find_sources(
             named = (*beside, *include_folders)
             found = next((file for folder in named if (file := folder / match[2]).is_file()), None)
             if found is None:
-                ending = "/" + match[2].lstrip("./")
-                own = [file for file in headers.get(Path(match[2]).name, ()) if file.as_posix().endswith(ending)]
-                # two parts of a project may have headers of the same name
-                found = max(own, key=lambda file: _shared_parents(file, path), default=None)
+                found = _header_of_project(headers, match[2], path)
                 if found is not None and not match[2].startswith("."):
-                    folders[Path(found.as_posix().removesuffix(ending))] = None
+                    folders[Path(found.as_posix().removesuffix(_ending(match[2])))] = None
             if found is not None:
                 included[path].append(_plain_path(found))
                 pending.append(_plain_path(found))
@@ -334,6 +331,17 @@ HEADERS_OF_CUDA = re.compile(
     r"|(?:ATen|c10)/(?:cuda|hip)/.*|(?:hip|cub|thrust)/.*|cooperative_groups\b.*|.*\.cuh"
 )
 """Headers that no build without CUDA can include."""
+
+
+def _ending(name: str) -> str:
+    return "/" + name.lstrip("./")
+
+
+def _header_of_project(headers: Mapping[str, Sequence[Path]], name: str, path: Path) -> Path | None:
+    """Returns the header of a project that a file includes by this name, None if there is none."""
+    own = [file for file in headers.get(Path(name).name, ()) if file.as_posix().endswith(_ending(name))]
+    # two parts of a project may have headers of the same name
+    return max(own, key=lambda file: _shared_parents(file, path), default=None)
 
 
 def _closure(unit: Path, included: Mapping[Path, Iterable[Path]]) -> dict[Path, None]:

@@ -15,7 +15,7 @@ NAMES = ("TORCH_VERSION_MAJOR", "TORCH_VERSION_MINOR", "TORCH_VERSION_PATCH")
 NAME = re.compile(rf"\b(?:{'|'.join(NAMES)})\b")
 MAJOR, OLDEST_MINOR = map(int, OLDEST_TORCH.split("."))
 VERSIONS = [(MAJOR, minor, patch) for minor in range(OLDEST_MINOR, OLDEST_MINOR + 50) for patch in range(4)]
-"""Those that a condition is tried with."""
+"""The versions of torch that a condition is tried with."""
 DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(if|elif|ifdef|ifndef)\b((?:[^\n]*\\\n)*[^\n]*)")
 TOKEN = re.compile(
     r"defined\s*\(\s*(\w+)\s*\)|defined\s+(\w+)|(\d+)[uUlL]*\b|([A-Za-z_]\w*)|(&&|\|\||[!=<>]=|[!<>()+*-])"

@@ -22,7 +22,7 @@ NEW_LAYOUT = 8
 """The version of the format from which on the architecture is in the second byte of the flags."""
 
 INSTRUCTION = 16
-"""Bytes of a machine instruction, from sm_70 on. The lowest 12 bits are what it does."""
+"""Bytes of a machine instruction, from sm_70 on. The lowest 12 bits are its operation."""
 COPY, WAIT = 0xFAE, 0x91A
 """LDGSTS, which copies from global to shared memory, and DEPBAR, which waits until few copies are left."""
 FIRST_WITH_COPIES = 80

@@ -30,7 +30,7 @@ def open_library(path: str) -> ElfFile:
 
 
 def map_library(path: str) -> ElfFile:
-    """Returns a library of which only what is asked for is read: it may hold a model's weights.
+    """Returns a library of which only the requested parts are read: it may hold a model's weights.
 
     It must be one that nobody changes meanwhile: a mapped file that is cut short ends the process.
     Raises OSError, FileFormatError.

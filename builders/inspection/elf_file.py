@@ -66,7 +66,7 @@ class Note(NamedTuple):
 
 
 class ElfFile:
-    """An ELF file. Every method raises FileFormatError if what it reads is damaged."""
+    """An ELF file. Every method raises FileFormatError if a part that it reads is damaged."""
 
     def __init__(self, file: Reader) -> None:
         self._file = file

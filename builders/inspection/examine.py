@@ -20,7 +20,7 @@ from .kernel import Kernel
 from .reader import FileFormatError, Reader
 
 HEAD = 4096
-"""How many bytes of a file decide what it is."""
+"""The number of bytes at the beginning of a file that decide its format."""
 DATA_SECTIONS = (".rodata", ".data")
 """Where a library may have device files that are in no container."""
 UNKNOWN_SPILLS = "if no spills are shown, the stack may hold spilled registers or arrays: the file does not say which"

@@ -58,7 +58,7 @@ def fit_of(spec: OpSpec, exact: bool, machine: Machine) -> Callable[[Mapping[str
 
 
 def fit_of_prebuilt(spec: OpSpec, fits: Callable[[Mapping[str, Any]], Fit]) -> Callable[[Mapping[str, Any]], Fit]:
-    """Returns the function that judges what was built elsewhere. `fits` is the judgement by its record alone."""
+    """Returns the function that judges entries built elsewhere. `fits` is the judgement by its record alone."""
 
     def judge(record: Mapping[str, Any]) -> Fit:
         result = fits(record)
@@ -69,7 +69,7 @@ def fit_of_prebuilt(spec: OpSpec, fits: Callable[[Mapping[str, Any]], Fit]) -> C
 
 
 def fit_without_plan(spec: OpSpec, layout: Layout, fits: Callable[[Mapping[str, Any]], Fit]) -> Callable[..., Fit]:
-    """Returns the function that judges what was built in this store for a process that makes no plan.
+    """Returns the function that judges entries built in this store for a process that makes no plan.
 
     There is no compiler, or nothing can be remembered. A compiler would read today's variables and flags: an entry fits
     if they are those that it was built with. `fits` is the judgement by its record alone.

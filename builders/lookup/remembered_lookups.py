@@ -50,7 +50,7 @@ class Snapshot(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """One look-up: what is requested, and where it is looked for."""
+    """A look-up: the requested op, and the places that are searched."""
 
     spec: OpSpec
     store: Store
@@ -193,22 +193,7 @@ def remember(
     """
     disk, spec, entry = lookup.store.disk, lookup.spec, match.entry
     watched = entry.watched.pairs()
-    programs_used = ((path, tuple(stamp)) for path, stamp in used.items())
-    torch = machine.torch_folder() if spec.abi != abi.PLAIN else None
-    # Its version decides whether the entry fits.
-    version = [os.path.join(torch, "version.py")] if torch else []
-    others = direct(
-        [
-            *watched,
-            *match.stamped.files,
-            *match.stamped.others,
-            *snapshot.folders,
-            *programs_used,
-            *FlatStamps(version, disk.flat_stamps(version)).pairs(),
-            *_code_stamps(spec),
-            *((path, ABSENT) for path in snapshot.absent),
-        ]
-    )
+    others = direct([*watched, *_read_by_lookup(lookup, used, match, snapshot)])
     tuning: dict[str, object] = {}
     if spec.tunable:
         from . import tuned  # for ops alone that have something to tune
@@ -235,6 +220,24 @@ def remember(
         **tuning,
     }
     memory_writer.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
+
+
+def _read_by_lookup(
+    lookup: Lookup, used: Mapping[str, Sequence[int]], match: Match, snapshot: Snapshot
+) -> list[PathStamp]:
+    """Returns the stamps of what a look-up has read or found absent, besides the files that the entry watches."""
+    torch = machine.torch_folder() if lookup.spec.abi != abi.PLAIN else None
+    # Its version decides whether the entry fits.
+    version = [os.path.join(torch, "version.py")] if torch else []
+    return [
+        *match.stamped.files,
+        *match.stamped.others,
+        *snapshot.folders,
+        *((path, tuple(stamp)) for path, stamp in used.items()),
+        *FlatStamps(version, lookup.store.disk.flat_stamps(version)).pairs(),
+        *_code_stamps(lookup.spec),
+        *((path, ABSENT) for path in snapshot.absent),
+    ]
 
 
 def _warn_of_times(op: str, stamps: FlatStamps) -> None:

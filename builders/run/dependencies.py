@@ -30,7 +30,7 @@ RESPONSE_FILE = re.compile(r"(?:^|,|=)@(/[^,]*)")
 NO_INPUT = re.compile(r"^-D|-M|-o$|-fopt-info|-fdump|-ftime-|-foptimization-record|generate")
 """Options whose path is not an input: a definition, or a file that the compiler or the op itself writes."""
 COMPILERS_OUTPUT = re.compile(r"(cc\w{6}|.*-[0-9a-f]{6})\.s")
-"""The names that gcc and clang give to what they write for the assembler."""
+"""The names of the files that gcc and clang write for the assembler."""
 LIBRARY_VARIABLES = ("LIBRARY_PATH", "LPATH")
 FOLDER_VARIABLES = (*LIBRARY_VARIABLES, "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 FILE_VARIABLES = ("CXX_MODULE_MAPPER",)

@@ -106,10 +106,7 @@ def build_error(
         first = _in_the_source(lines, first) if is_on_facade else first
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"], _caret(lines, first))
-        hint = _flag_hint(argv, first["message"])
-        hint = hint or (_facade_hint(first["message"], argv) if is_on_facade else "")
-        hint = hint or _hint(first["message"], context)
-        hint = hint or _standard_hint(argv, first["file"], first["message"])
+        hint = _hint_for(first, context, argv, is_on_facade)
         shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
         return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
     link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
@@ -130,6 +127,13 @@ def build_error(
     message = " / ".join(line[:LONGEST_LINE] for line in likely[:3]) or f"exit status {status}"
     hint = _flag_hint(argv, message)
     return CompileError.of(op, title, message, hint, argv, log, [*diagnostics, _unlocated(message)])
+
+
+def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], is_on_facade: bool) -> str:
+    """Returns what to do about a compiler's error; empty if nothing is known about it."""
+    message = error["message"]
+    hint = _flag_hint(argv, message) or (_facade_hint(message, argv) if is_on_facade else "")
+    return hint or _hint(message, context) or _standard_hint(argv, error["file"], message)
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -59,7 +59,7 @@ log = logging.getLogger("opforge")
 
 
 class PlannedBuild:
-    """One build: what is decided before the lock is taken, and its steps. `load_op.build` takes these in order."""
+    """A build: the decisions before the lock is taken, and its steps. `load_op.build` takes these in order."""
 
     def __init__(
         self,

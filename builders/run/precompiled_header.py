@@ -105,7 +105,7 @@ def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
 
 
 def is_faithful(header: Iterable[Read], units: Iterable[Read], folders: Collection[str]) -> bool:
-    """Returns whether units are the same with the header and without it, by what was read.
+    """Returns whether units are the same with the header and without it, by the files that were read.
 
     Args:
         header: The files that the header was made from.

@@ -35,7 +35,7 @@ class Stamped(NamedTuple):
     """The stamps of an entry's inputs, as they were before the contents were compared."""
 
     files: tuple[PathStamp, ...]
-    """Those that are checked one by one: files in no trusted tree."""
+    """The files that are checked one by one: those in no trusted tree."""
     others: tuple[PathStamp, ...]
     """The folders in which a header could appear, and the stamp file of each trusted tree."""
     variables: tuple[tuple[str, str], ...] = ()

@@ -18,7 +18,7 @@ MOVED = (
     *("complex32", "complex64", "complex128"),
     *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
 )
-"""Those that are copied as bytes and not reduced."""
+"""The dtypes that are copied as bytes and not reduced."""
 NAMES = (*REDUCED, *MOVED)
 CODES = {getattr(torch, name): code for code, name in enumerate(NAMES) if hasattr(torch, name)}
 OPERATIONS = ("sum", "product", "min", "max", "average", "and", "or", "xor")

@@ -67,7 +67,7 @@ class There(NamedTuple):
     own: str = ""
     """The digest of its release in the signer's list; empty if that names none."""
     listed: str = ""
-    """The one in the index."""
+    """The release in the index."""
     signed: Signed | None = None
     """That release; None if the store has none."""
     binds: bool = False

@@ -334,7 +334,7 @@ PROMISES = [
             PACKAGES + "test_a_package_that_was_changed_in_the_registry_is_not_installed",
         ),
         (
-            "A signed library of another op, or for another machine",
+            "A remote cannot hand out a signed library of another op",
             REMOTES + "test_a_signed_offer_of_another_op_is_not_taken_in_its_place",
         ),
         ("An artifact that its signer has withdrawn from use is refused and", WITHDRAWN),
@@ -359,7 +359,7 @@ PROMISES = [
             FRESH + "TestTheIndexIsACache::test_newer_releases_that_are_missing_hide_no_older_one",
         ),
         (
-            "If the store lacks a newer one that a list names, a note",
+            "If the store lacks a newer release that a list names, a note",
             FRESH + "TestTheIndexIsACache::test_a_release_that_is_held_back_with_its_index_is_missed",
         ),
         (
@@ -380,7 +380,7 @@ PROMISES = [
             "unit/cache/test_admit.py::test_a_record_that_does_not_fit_its_entry_is_refused",
         ),
         (
-            "A bad one costs a warning, and the op is built.",
+            "A bad answer or offer causes a warning, and the op is built.",
             REMOTES + "test_a_bad_answer_costs_a_warning_and_the_op_is_built",
         ),
         (
@@ -394,6 +394,10 @@ PROMISES = [
         ),
         (
             "If no folder was named, ops are built in a private folder",
+            VOLUMES + "test_renaming_the_private_folder_while_a_build_runs_changes_nothing",
+        ),
+        (
+            "It has mode 0700, and if others may write its parent",
             VOLUMES + "test_renaming_the_private_folder_while_a_build_runs_changes_nothing",
         ),
         (
@@ -479,7 +483,7 @@ PROMISES = [
             "takes seconds: exports programs",
         ),
         (
-            "A link to a folder is the same store",
+            "A folder and a link to it are the same store",
             "unit/remote/trust/test_seen.py::TestState::test_another_spelling_of_a_store_is_the_same_store",
         ),
         (
@@ -526,7 +530,10 @@ PROMISES = [
             "takes seconds: exports programs",
         ),
         ("`OPFORGE_PARANOID=1` hashes every file", BUILDS + "test_paranoid_hashes_each_file_that_an_op_was_built_from"),
-        ("A wait says who holds the lock", FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time"),
+        (
+            "The message of a wait names the holder of the lock",
+            FAULTS + "test_a_wait_says_who_holds_the_lock_and_ends_in_time",
+        ),
     ),
     *_of(
         CONCEPTS,
@@ -628,7 +635,7 @@ NOT_PROMISED = {
             "Do not take over",
             "Delete the folder, or choose",
             "Give each user",
-            "Look at them",
+            "Check them before",
             "Report a way",
             "Add the version",
             "Fixes are made",

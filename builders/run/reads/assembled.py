@@ -20,7 +20,7 @@ ASSEMBLED = re.compile(rb"\.inc(?:bin|lude)\b", re.IGNORECASE)
 EMBEDDING = (b".incbin", b".INCBIN")
 KEYWORD = re.compile(rb"\b(?:__)?asm")
 MACROS = re.compile(rb"\.(?:macro|irpc?|rept?)\b|\\\(\)", re.IGNORECASE)
-"""That by which the assembler puts a directive together: its text is in no source then."""
+"""The means by which the assembler composes a directive, whose text is then in no source."""
 PLAIN = re.compile(rb'\.incbin[ \t]+"([^"\\\n]+)"', re.IGNORECASE)
 """A directive with the whole name of a file."""
 QUOTED = re.compile(rb'"([^"\\\n]+)')

@@ -1,4 +1,4 @@
-"""What `opforge rm` and `opforge gc` share: the removal of what was chosen, and its report."""
+"""The common part of `opforge rm` and `opforge gc`: the removal of the chosen artifacts, and its report."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class StoreBehindError(SignatureError):
 
 
 class WithdrawnError(SignatureError):
-    """Who has signed something has withdrawn it: it is not loaded any more."""
+    """The signer of an artifact has withdrawn it, so the artifact is no longer loaded."""
 
 
 class PublishError(RemoteError):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STABLE, PLAIN, TORCH, FACADE = "torch-stable", "c", "torch", "torch-facade"
 """The ABIs: see builders/declaration/abi.py."""
 WITH_MODULES = (TORCH, FACADE)
-"""Those whose libraries may have a Python module, or blocks of TORCH_LIBRARY."""
+"""The ABIs whose libraries may have a Python module, or blocks of TORCH_LIBRARY."""
 OLDEST_TORCH = "2.10"
 """The oldest torch in which ops of the stable ABI are registered."""
 REGISTER = "opforge_register"

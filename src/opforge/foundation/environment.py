@@ -36,7 +36,7 @@ CXX_MODULE_MAPPER names the file in which gcc looks up modules of C++20.
 SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and __TIMESTAMP__ in a file stand for.
 """
 HEADER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
-"""Those that name folders of headers."""
+"""The variables that name folders of headers."""
 WRAPPER_VARIABLES = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
 LAUNCHER_VARIABLES = (

@@ -24,7 +24,7 @@ from . import page, private_folder, store
 from .page import Files, Page, PageTopic
 
 if TYPE_CHECKING:
-    from .remote import Remotes
+    from .remote import PageRemotes
 
 log = logging.getLogger("opforge")
 WRITE_SECONDS = 30.0
@@ -54,7 +54,7 @@ class Entries:
         self._problems = dict[str, str]()
         """Why pages are not used, by their folders: each was warned of once."""
         self._folder = ("", 0)
-        self._remotes: list[Remotes] = []
+        self._remotes: list[PageRemotes] = []
         self._note_withdrawals()
         self._look()
         if asks_remotes and settings.remotes():
@@ -168,12 +168,12 @@ class Entries:
             self.look()
         return is_new
 
-    def remotes(self) -> Remotes:
+    def remotes(self) -> PageRemotes:
         """Returns the remotes for these entries. Raises CacheDirError, OSError."""
         if not self._remotes:
             from . import remote
 
-            self._remotes.append(remote.Remotes(self.topic, writable_store().layout, self._holds))
+            self._remotes.append(remote.PageRemotes(self.topic, writable_store().layout, self._holds))
         return self._remotes[0]
 
     # -- making --------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def drop_withdrawn(where: PageTopic, layout: Layout) -> None:
     take.drop_withdrawn(where.name, f"{JIT.name}:{where.name}", layout)
 
 
-class Remotes:
+class PageRemotes:
     """The remotes in the settings, for one topic. The failure of a remote is a warning."""
 
     def __init__(self, where: PageTopic, layout: Layout, holds: str) -> None:

@@ -106,8 +106,11 @@ def forward_of(layer: type, original: Forward, record: Record, rules: Rules) -> 
 
     chosen = plain if has_backward(layer) else guarded
     answer = or_original if rules.on_error == "original" else chosen
-    if not rules.check:
-        return answer
+    return _comparing(original, kernel, answer, record, rules) if rules.check else answer
+
+
+def _comparing(original: Forward, kernel: Forward, answer: Forward, record: Record, rules: Rules) -> Forward:
+    """Returns a method that first compares results of the kernel with the original's, and then is `answer`."""
 
     def compared(self: Any, *arguments: Any, **keywords: Any) -> Any:
         if record.checked >= rules.check:

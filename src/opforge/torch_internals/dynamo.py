@@ -252,14 +252,35 @@ def compiled(
 
     Raises AheadError; what torch raises if nothing may be compiled now.
     """
-    from torch._dynamo import aot_compile, exc, hooks
-
     plain: Any = getattr(function, "__func__", function)
     if not isinstance(plain, types.FunctionType):
         raise AheadError(f"it is a {type(plain).__qualname__}, expected a function, a method or a module")
     if plain.__closure__ and plain.__code__.co_freevars != ("__class__",):
         raise AheadError(f"it is a closure over {', '.join(plain.__code__.co_freevars)}")
     noted, settings = _Noted(), settings_digest(options)
+    of = _traced(function, arguments, named, options, noted)
+    ops = sorted({op for graph in noted.graphs for op in by.ops_of(graph)})
+    guards = [
+        Guard(expression, kind, "" if is_kept and not _may_vary(value) else description(kind, value, by.describe))
+        for expression, kind, value, is_kept in noted.guards
+    ]
+    owner = getattr(function, "__self__", None)
+    classes = [*noted.classes, *([] if owner is None else [owner if isinstance(owner, type) else type(owner)])]
+    try:
+        program = by.program_of(noted.codes, classes)
+        defaults, is_of_rank = _defaults(function, by.describe), _may_read_rank(noted.codes, noted.values)
+        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
+    except ValueError as error:
+        raise AheadError(str(error)) from error
+    return Ahead(of, function, facts, by), facts
+
+
+def _traced(
+    function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], options: Options, noted: _Noted
+) -> Any:
+    """Returns what torch compiles a function to, and notes what tracing has read. Raises as `compiled` does."""
+    from torch._dynamo import aot_compile, exc, hooks
+
     known = inspect.signature(aot_compile.aot_compile_fullgraph).parameters
     dynamic = {"dynamic": options.dynamic} if "dynamic" in known else {}
     if options.dynamic is not None and not dynamic:
@@ -283,20 +304,7 @@ def compiled(
         if inductor.is_forbidden():
             raise
         raise AheadError(_first_line(error)) from error
-    ops = sorted({op for graph in noted.graphs for op in by.ops_of(graph)})
-    guards = [
-        Guard(expression, kind, "" if is_kept and not _may_vary(value) else description(kind, value, by.describe))
-        for expression, kind, value, is_kept in noted.guards
-    ]
-    owner = getattr(function, "__self__", None)
-    classes = [*noted.classes, *([] if owner is None else [owner if isinstance(owner, type) else type(owner)])]
-    try:
-        program = by.program_of(noted.codes, classes)
-        defaults, is_of_rank = _defaults(function, by.describe), _may_read_rank(noted.codes, noted.values)
-        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
-    except ValueError as error:
-        raise AheadError(str(error)) from error
-    return Ahead(of, function, facts, by), facts
+    return of
 
 
 def load(content: bytes, function: Callable[..., Any], facts: Facts, by: Registrations) -> Ahead:

@@ -351,7 +351,7 @@ def test_with_a_damaged_trust_file_nothing_is_claimed_and_nobody_is_waited_for(n
     nodes.trust_file().write_text("{")
     claimed = []
     monkeypatch.setattr(take.ConfiguredRemotes, "claim", lambda *words: claimed.append(words))
-    made = remote.Remotes(where, current.writable_store().layout, "pickle")
+    made = remote.PageRemotes(where, current.writable_store().layout, "pickle")
     assert not made.fetch(()) and not made.claim(300.0) and claimed == []
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
-from support.paths import TESTS
+from support import scripts
 
 
 def load(name):
     """Returns a module of tests/fuzz."""
-    spec = importlib.util.spec_from_file_location(name, os.path.join(TESTS, "fuzz", f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load(f"tests/fuzz/{name}.py")

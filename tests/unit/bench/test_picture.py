@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from support import scripts
 
 pytest.importorskip("matplotlib", reason="pip install 'opforge[bench]'")
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
@@ -18,9 +18,7 @@ def texts(svg):
 
 
 def test_the_picture_in_the_documents_shows_the_run_beside_it():
-    spec = importlib.util.spec_from_file_location("docs_bench_picture", PICTURES / "bench.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = scripts.load("docs/pictures/bench.py")
     drawn, stored = (texts(text) for text in (script.picture(PICTURES / "bench.json"), read(PICTURES / "bench.svg")))
     assert drawn == stored and {"opforge", "copy (baseline)", "64 Ki", "16 Mi"} <= set(drawn)
     assert script.shortened(PICTURES / "bench.json") == read(PICTURES / "bench.json")

@@ -12,11 +12,11 @@ import re
 import shlex
 import textwrap
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import click
 import pytest
+from support import scripts
 
 from opforge import errors
 from opforge.cli import group
@@ -278,38 +278,32 @@ def test_the_faq_quotes_errors_of_ours_word_by_word(words):
     assert words in joined and words in page
 
 
-def script(path: str) -> Any:
-    """Returns a file of docs/ as a module. It alone is imported: the package of the site's own code needs Sphinx."""
-    spec = importlib.util.spec_from_file_location(f"docs_{Path(path).stem}", ROOT / "docs" / path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_documents_table_is_that_of_the_settings():
-    table = script("opforge_docs/settings.py").table()
+    table = scripts.load("docs/opforge_docs/settings.py").table()
     assert table in (ROOT / "docs" / "settings.md").read_text(), "run: python docs/opforge_docs/settings.py"
 
 
 def test_the_documents_table_is_that_of_the_attributes():
-    table = script("opforge_docs/attributes.py").table()
+    table = scripts.load("docs/opforge_docs/attributes.py").table()
     assert table in (ROOT / "docs" / "builders.md").read_text(), "run: python docs/opforge_docs/attributes.py"
 
 
 def test_the_matrix_of_commands_and_kinds_is_that_of_the_code():
-    table = script("opforge_docs/kinds.py").table()
+    table = scripts.load("docs/opforge_docs/kinds.py").table()
     assert table in (ROOT / "docs" / "reference" / "commands.md").read_text(), "run: python docs/opforge_docs/kinds.py"
 
 
 def test_the_readmes_table_is_that_of_the_commands():
-    table = script("opforge_docs/commands.py").table()
+    table = scripts.load("docs/opforge_docs/commands.py").table()
     assert table in (ROOT / "README.md").read_text(), "run: python docs/opforge_docs/commands.py"
 
 
 def test_the_picture_of_a_terminal_shows_commands_of_today_and_no_note_about_its_width():
     """It is drawn by the script beside it, which runs them."""
-    drawing, shown = ElementTree.parse(ROOT / "docs/pictures/build-ops.svg"), script("pictures/terminal.py").COMMANDS
+    drawing, shown = (
+        ElementTree.parse(ROOT / "docs/pictures/build-ops.svg"),
+        scripts.load("docs/pictures/terminal.py").COMMANDS,
+    )
     texts = [(element.text or "").replace("\N{NO-BREAK SPACE}", " ") for element in drawing.iter()]
     commands = [texts[at + 1].strip() for at, text in enumerate(texts) if text == "$ "]
     assert commands == list(shown)

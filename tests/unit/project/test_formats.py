@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import jsonschema
 import pytest
+from support import scripts
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-spec = importlib.util.spec_from_file_location("published_schemas", DOCS / "opforge_docs" / "schemas.py")
-published = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(published)
+published = scripts.load("docs/opforge_docs/schemas.py")
 PAGE = (DOCS / "reference" / "formats.md").read_text()
 WRITE = "run: python docs/opforge_docs/schemas.py"
 

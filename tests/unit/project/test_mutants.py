@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from support.paths import CHECKOUT, TESTS
+from support import scripts
+from support.paths import CHECKOUT
 
-
-def loaded(name: str) -> ModuleType:
-    """Returns a module of tests/mutants."""
-    spec = importlib.util.spec_from_file_location(f"mutants_{name}", os.path.join(TESTS, "mutants", f"{name}.py"))
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-by_hand = loaded("by_hand")
+by_hand = scripts.load("tests/mutants/by_hand.py")
 
 
 @pytest.mark.parametrize("name", by_hand.EDITS)
@@ -40,5 +29,5 @@ def test_there_is_a_defect_for_each_kind_of_harm():
 
 def test_a_test_whose_file_is_gone_finds_no_defect(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
-    copy = loaded("__main__").Copy(Path(CHECKOUT), "first", 60)
+    copy = scripts.load("tests/mutants/__main__.py").Copy(Path(CHECKOUT), "first", 60)
     assert copy.run(["tests/unit/moved/test_gone.py::test_that_found_a_defect_before"]) == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -15,6 +14,7 @@ import tarfile
 import zipfile
 
 import pytest
+from support import scripts
 from support.paths import CHECKOUT
 
 import opforge
@@ -35,10 +35,7 @@ def dist():
     folder = os.path.join(CHECKOUT, ".ci")
     sys.path.insert(0, folder)
     try:
-        spec = importlib.util.spec_from_file_location("dist", os.path.join(folder, "dist.py"))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
+        yield scripts.load(".ci/dist.py")
     finally:
         sys.path.remove(folder)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import subprocess
 
 import pytest
-from support.paths import CHECKOUT
+from support import scripts
 
 NO_DEVICE = 100
 VERSION = "libcublas_alone.so.13"
@@ -18,10 +17,7 @@ VERSION = "libcublas_alone.so.13"
 @pytest.fixture(scope="module")
 def stand_ins():
     """The script .ci/stand_ins.py, as a module."""
-    spec = importlib.util.spec_from_file_location("stand_ins", os.path.join(CHECKOUT, ".ci", "stand_ins.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load(".ci/stand_ins.py")
 
 
 def library(path, source, *options):

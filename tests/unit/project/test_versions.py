@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
 
 import pytest
-from support.paths import CHECKOUT
+from support import scripts
 
 
 @pytest.fixture(scope="module")
 def matrix():
     """The script .ci/matrix.py, as a module."""
-    spec = importlib.util.spec_from_file_location("matrix", os.path.join(CHECKOUT, ".ci", "matrix.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load(".ci/matrix.py")
 
 
 def test_the_page_has_the_rows_of_the_file(matrix):

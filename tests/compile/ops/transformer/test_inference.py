@@ -1,4 +1,4 @@
-"""The functions of DeepSpeed's first inference engine against float64."""
+"""The functions of DeepSpeed's first inference engine: the contract has two of them, and the kernels below most."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def test_norms_with_and_without_a_residual(op, kind):
         ("bias_gelu", lambda x: functional.gelu(x, approximate="tanh")),
     ],
 )
-@pytest.mark.parametrize("shape", [(0, 1, 8), (1, 1, 1), (2, 3, 1233)])
+@pytest.mark.parametrize("shape", [(0, 1, 8), (2, 3, 1233)])
 def test_activations_are_written_in_place(op, kind, shape, name, activation):
     suffix, dtype = kind
     x, bias = draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1)

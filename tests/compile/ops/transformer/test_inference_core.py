@@ -23,6 +23,7 @@ def draw(*shape, dtype=torch.float32, seed=0):
 
 
 ANOTHER_LEVEL = pytest.mark.long("builds the op for one level of the CPU more, in 25 s")
+OTHER_LEVELS = [pytest.param(level, marks=ANOTHER_LEVEL) for level in ("x86-64", "x86-64-v3")]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def op():
     return InferenceCoreBuilder().load()
 
 
-@pytest.fixture(scope="module", params=["", *(pytest.param(x, marks=ANOTHER_LEVEL) for x in ("x86-64", "x86-64-v3"))])
+@pytest.fixture(scope="module", params=["", *OTHER_LEVELS])
 def each_op(request):
     """The op for each level of the CPU."""
     if request.param and platform.machine() != "x86_64":
@@ -58,7 +59,8 @@ def torchs_norms(values, residual, gamma, beta):
     return (layer[0], total, layer[1], *(functional.rms_norm(x, size, gamma, EPS) for x in (values, total)))
 
 
-def test_the_cases_hold_on_each_level(each_op):
+@pytest.mark.parametrize("each_op", OTHER_LEVELS, indirect=True)
+def test_the_cases_hold_on_other_levels(each_op):
     """The contract tries them on this CPU's own level alone."""
     cases.check_results(InferenceCoreBuilder, each_op)
     for case in [case for case in cases_of(InferenceCoreBuilder) if case.reference and "norm" in case.name]:
