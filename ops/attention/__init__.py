@@ -114,7 +114,7 @@ def _fake(q: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
     if not on_host(q):
         return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
     # q's order of dimensions: a transposed q has a result that is transposed back for nothing.
-    return torch.empty_like(q), q.new_empty(sums, dtype=torch.float32)
+    return torch.empty_like(_dense((q,))[0]), q.new_empty(sums, dtype=torch.float32)
 
 
 def _backward(

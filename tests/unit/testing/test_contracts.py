@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
 from support import child_processes
 
+from opforge.accelerator import CPUAccelerator
 from opforge.testing import AcceleratorContract, Contract, ToolchainContract, contract
 
 WITHOUT_PYTEST = """
@@ -88,3 +90,26 @@ def test_neither_opforge_nor_a_load_imports_contracts():
         "\nimport opforge.builders.loader\nprint('opforge.testing' in sys.modules)"
     )
     assert child_processes.run_python(code).strip() == "False"
+
+
+def test_the_cost_of_a_call_does_not_include_what_a_collection_of_garbage_runs():
+    class Imports:
+        def __del__(self):
+            from opforge.accelerator import select  # noqa: F401  # runs functions of importlib
+
+    class Host(AcceleratorContract):
+        def make_accelerator(self):
+            return CPUAccelerator()
+
+    host, before = Host(), gc.get_threshold()
+    assert host.calls_of(int) == []
+    gc.collect()
+    gc.set_threshold(100_000)
+    try:
+        ring = [Imports()]
+        ring.append(ring)
+        del ring
+        assert host.calls_of(lambda: [[] for _ in range(200_000)]) == []
+    finally:
+        gc.set_threshold(*before)
+    assert gc.isenabled()

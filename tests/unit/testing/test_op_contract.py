@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -164,6 +165,19 @@ DEFECTS = [
 @pytest.mark.parametrize(("function", "test", "text"), DEFECTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_each_defect_is_found_by_its_test_with_a_reason(function, test, text):
     assert text in failure(function, test)
+
+
+def test_an_error_where_the_exact_result_is_zero_for_all_inputs_is_judged_by_the_tolerance():
+    def difference(x, order):
+        return torch.cat([x, x.sum(-1, keepdim=True) - x[..., order].sum(-1, keepdim=True)], -1)
+
+    names = classmethod(lambda cls: ["test_errors_are_not_far_above_eagers", "test_results_agree_with_float64"])
+    case = square_case(lambda _loaded: partial(difference, order=torch.arange(8, -1, -1)), shapes=((3, 9),))
+    same, other = (partial(difference, order=torch.arange(9).roll(shift)) for shift in (0, 4))
+    for reference_of_zero in (same, other):  # 0, and what float64 rounds
+        contract_of(replace(case, reference=reference_of_zero, tolerance=1e-5), names=names).check()
+    with pytest.raises(AssertionError, match="differs from the reference in float64"):
+        contract_of(replace(case, reference=same, tolerance=0), names=names).check()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -5,6 +5,7 @@ The cost is counted in calls of Python functions, which does not depend on how b
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -72,12 +73,15 @@ class CostTests(AcceleratorTests):
             if event == "call" and (file.startswith("<frozen importlib") or os.path.realpath(file).startswith(folders)):
                 names.append(frame.f_code.co_name)
 
-        before = sys.getprofile()
+        before, collects = sys.getprofile(), gc.isenabled()
+        gc.disable()  # a collection runs finalizers of anything: what these import would be counted
         sys.setprofile(record)
         try:
             function()
         finally:
             sys.setprofile(before)
+            if collects:
+                gc.enable()
         return names
 
     def test_a_repeated_call_looks_nothing_up_again(self) -> None:

@@ -115,6 +115,18 @@ def test_lengths_around_tiles_and_long_ones(length):
     check_errors(ours, exact, inputs((1, 1, length, 1, 16), torch.float32))
 
 
+@pytest.mark.parametrize("order", [(0, 1, 4, 2, 3), (4, 3, 2, 1, 0), (0, 1, 3, 2, 4)], ids=str)
+def test_tensors_may_have_their_dimensions_in_any_order_in_memory(used_op, order):
+    given = inputs((1, 2, 5, 2, 8), torch.float32)
+    back = [order.index(dimension) for dimension in range(5)]
+    moved = [tensor.detach().permute(order).contiguous().permute(back).requires_grad_() for tensor in given[:3]]
+    results = [ours(*tensors, *given[3:]) for tensors in (moved, given[:3])]
+    assert torch.equal(*results)
+    for result in results:
+        result.square().sum().backward()
+    assert all(torch.equal(one.grad, other.grad) for one, other in zip(moved, given[:3], strict=True))
+
+
 def test_lengths_of_zero_give_zeros_and_empty_results(used_op):
     empty = ours(*inputs((1, 2, 0, 2, 16), torch.float32))
     assert empty.shape == (1, 2, 0, 2, 16)
