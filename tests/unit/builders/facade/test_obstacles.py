@@ -79,6 +79,28 @@ def test_comments_and_strings_are_no_code(tmp_path: Path, text: str) -> None:
     assert _scan(tmp_path, text) == []
 
 
+def test_an_apostrophe_in_a_number_begins_no_character() -> None:
+    text = "int n = 1'000'000; at::Generator g; char c = 'x', d = u8'y';"
+    assert without_comments(text) == "int n = 1'000'000; at::Generator g; char c = '', d = u8'';"
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("ifdef CPU_ONLY", "ab"),
+        ("ifndef CPU_ONLY", "cd"),
+        ("if defined(CPU_ONLY) || A", "ab"),
+        ("if CPU_ONLY && A", "abcd"),
+        ("if !defined(CPU_ONLY) && A", "cd"),
+        ("if !CPU_ONLY || A", "abcd"),
+        ("ifdef CPU_ONLY_AT_ALL", "abcd"),
+    ],
+)
+def test_what_is_compiled_only_without_a_macro_that_is_defined_is_left_out(condition: str, kept: str) -> None:
+    lines = without_regions(f"#{condition}\na\nb\n#else\nc\nd\n#endif", "CPU_ONLY", if_undefined=True).split("\n")
+    assert len(lines) == 7 and "".join(line for line in lines if not line.startswith("#")) == kept
+
+
 def test_lines_keep_their_numbers_without_comments() -> None:
     assert without_comments('/* a\nb */ x;\n"c" // d\n#include "e.h"') == '\n x;\n""  \n#include "e.h"'
 
