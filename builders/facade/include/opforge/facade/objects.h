@@ -488,7 +488,7 @@ public:
 };
 template <class... A>
 auto make_tuple(const A&... values) {
-    typed_tuple<std::decay_t<A>...> made(sizeof...(A));
+    typed_tuple<std::decay_t<const A&>...> made(sizeof...(A));
     OpforgePySize i = 0;
     (detail::checked(opforge_PyTuple_SetItem(made.ptr(), i++, detail::to_python(values).release())), ...);
     return made;
