@@ -136,7 +136,7 @@ RULES = (
         "the facade's classes have constructors, methods, properties and one base",
     ),
     Rule(
-        r"\bpy::(?:array\w*|buffer\w*|memoryview|bytearray|frozenset|slice|capsule|weakref|staticmethod|exec|eval"
+        r"\bpy::(?:memoryview|bytearray|frozenset|slice|weakref|staticmethod|exec|eval|vectorize"
         r"|globals|implicitly_convertible|register_exception\w*|exception|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,

@@ -5,6 +5,7 @@ with torch's headers, as the extension facade_arrays, without NDEBUG: texts of e
 """
 
 import array
+import contextlib
 import gc
 import json
 import re
@@ -35,6 +36,13 @@ def _plain(value: object) -> object:
 def _changed(m: ModuleType, values: np.ndarray) -> object:
     found = m.doubled(values)
     return found, values, found is values
+
+
+def _runs(m: ModuleType) -> object:
+    before = m.freed()
+    with contextlib.suppress(TypeError):
+        m.nothing(1)
+    return m.freed() - before
 
 
 def _kept(m: ModuleType) -> object:
@@ -105,6 +113,10 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "kept", lambda: _kept(m)
     yield "part", lambda: _part(m)
     yield "base", lambda: (m.base(doubles), m.base(doubles.T.base))
+    yield "nothing", lambda: m.nothing(1)
+    yield "nothing runs once", lambda: _runs(m)
+    for function in ("nothings", "no_handle", "no_array"):
+        yield function, getattr(m, function)
     yield "squeezed", lambda: m.squeezed(np.zeros((1, 2, 1)))
     yield "reshaped", lambda: m.reshaped(doubles, [3, 2])
     yield "reshaped wrongly", lambda: m.reshaped(doubles, [4])

@@ -81,6 +81,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("freed", [] { return freed; });
     m.def("part", [](py::array_t<double> a) { return py::array_t<double>({2}, {8}, a.data(1), a); });
     m.def("base", [](const py::array& a) { return a.base(); });
+    m.def("nothing", [](int) {
+        ++freed;
+        return py::object();
+    });
+    m.def("nothing", [](double) { return py::object(py::str("double")); });
+    m.def("nothings", [] { return std::vector<py::object>(1); });
+    m.def("no_handle", [] { return py::handle(); });
+    m.def("no_array", [] { return py::array_t<int>::ensure(py::str("text")); });
     m.def("squeezed", [](py::array a) { return a.squeeze(); });
     m.def("reshaped", [](py::array a, std::vector<py::ssize_t> shape) { return a.reshape(shape); });
     m.def("viewed", [](py::array a, const std::string& type) { return a.view(type); });

@@ -691,7 +691,7 @@ struct Convert<pybind11::dtype> {
         value = pybind11::dtype(Ref::borrow(o));
         return true;
     }
-    static Ref cast(const pybind11::dtype& value) { return value.ref(); }
+    static Ref cast(const pybind11::dtype& value) { return not_null(value.ref()); }
     static std::string name(bool) { return "numpy.dtype"; }
 };
 template <>
@@ -703,7 +703,7 @@ struct Convert<pybind11::array> {
         value = pybind11::array(Ref::borrow(o));
         return true;
     }
-    static Ref cast(const pybind11::array& value) { return value.ref(); }
+    static Ref cast(const pybind11::array& value) { return not_null(value.ref()); }
     static std::string name(bool) { return "numpy.ndarray"; }
 };
 template <class T, int Flags>
@@ -715,7 +715,7 @@ struct Convert<pybind11::array_t<T, Flags>> {
         value = pybind11::array_t<T, Flags>::ensure(o);
         return static_cast<bool>(value);
     }
-    static Ref cast(const pybind11::array_t<T, Flags>& value) { return value.ref(); }
+    static Ref cast(const pybind11::array_t<T, Flags>& value) { return not_null(value.ref()); }
     static std::string name(bool argument) {
         return (argument ? "typing.Annotated[numpy.typing.ArrayLike, " : "numpy.typing.NDArray[") +
                pybind11::detail::NumpyType<T>::name() + "]";
