@@ -127,14 +127,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         return py::make_tuple(py::array(py::buffer_info(values, 4)),
                               py::array_t<int>(py::buffer_info(values, {2, 2}, {8, 4})));
     });
-    m.def("bad_info", [](int n) {
-        return py::buffer_info(nullptr, 4, py::format_descriptor<float>::format(), n, {2}, {4}).size;
-    });
+    m.def("bad_info",
+          [](int n) { return py::buffer_info(nullptr, 4, py::format_descriptor<float>::format(), n, {2}, {4}).size; });
     m.def("capsule", [] { return py::capsule(&freed, "counter"); });
     m.def("counted", [](const py::capsule& c) { return py::make_tuple(*c.get_pointer<int>() == freed, c.name()); });
-    m.def("from_tensor", [](torch::Tensor x) {
-        return py::array_t<float>(x.sizes().vec(), x.data_ptr<float>());
-    });
+    m.def("from_tensor", [](torch::Tensor x) { return py::array_t<float>(x.sizes().vec(), x.data_ptr<float>()); });
     m.def("to_tensor", [](py::array_t<float, py::array::c_style> a) {
         return torch::from_blob(a.mutable_data(), {a.size()}, torch::kFloat).clone();
     });
