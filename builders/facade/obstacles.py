@@ -125,6 +125,11 @@ RULES = (
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
+        r"\bat::cuda::getCurrentCUDA(?:Blas|Sparse|SolverDn)\w*Handle\b",
+        Kind.NEVER,
+        "torch's handle belongs to the library that torch was built with, which need not be this source's: make one",
+    ),
+    Rule(
         rf"\b(?:at|c10)::cuda::(?!(?:{OF_CUDA_NAMES})\b)\w+|\bCUDACachingAllocator\b(?!::(?:get|raw_alloc|raw_delete)\b)|\bCUDAMultiStreamGuard\b",
         Kind.LATER,
         NO_CUDA,
@@ -149,7 +154,8 @@ NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__")
 OF_TORCH_BY_NAME = re.compile(r"^(?:ATen|c10|torch|caffe2|pybind11|THC|TH)/")
 INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 TOKENS = re.compile(
-    r'\b\d(?:\'?[\w.])*|//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S
+    r'\b\d(?:\'?[\w.])*|//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
+    re.S,
 )
 
 

@@ -37,6 +37,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
+        ("auto h = at::cuda::getCurrentCUDABlasHandle();", "at::cuda::getCurrentCUDABlasHandle", Kind.NEVER),
         ("py::slice f(py::list x);", "py::slice", Kind.LATER),
         ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
         ("c10::cuda::CUDACachingAllocator::emptyCache();", "c10::cuda::CUDACachingAllocator", Kind.LATER),

@@ -4,7 +4,7 @@
 #pragma once
 #include <initializer_list>
 
-#include "objects.h"
+#include "module.h"
 
 // Python's Py_buffer, which is of the stable ABI from Python 3.11 on.
 struct OpforgePyBuffer {
