@@ -260,9 +260,11 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
                  "m.make_derived()", "m.new_held()", "m.moved(m.Point(1.0), 1.0)", "m.Color(2)"):  # fmt: skip
         yield f"{text} leaves", lambda text=text: _lives(m, lambda: eval(text, {"m": m, "x": x}))
     a, b = m.Sum(3), m.Sum(4)
-    for text in ("a + b", "a - 1", "10 - a", "a * 2.5", "a * 'text'", "-a", "bool(a)", "bool(m.Sum(0))", "a == b", "a == m.Sum(3)",
-                 "a != b", "a < b", "a > b", "a < 1", "int(a)", "hash(a)", "a + 1", "1 + a", "2 * a", "a.get()", "a.put(3)",
-                 "a.n", "m.Sum.__add__.__doc__", "m.Sum.__rsub__.__doc__", "m.Sum.__iadd__.__doc__"):  # fmt: skip
+    for text in (
+        "a + b", "a - 1", "10 - a", "a * 2.5", "a * 'text'", "-a", "bool(a)", "bool(m.Sum(0))", "a == b",
+        "a == m.Sum(3)", "a != b", "a < b", "a > b", "a < 1", "int(a)", "hash(a)", "a + 1", "1 + a", "2 * a", "a.get()",
+        "a.put(3)", "a.n", "m.Sum.__add__.__doc__", "m.Sum.__rsub__.__doc__", "m.Sum.__iadd__.__doc__",
+    ):  # fmt: skip
         yield f"sum: {text}", lambda text=text: repr(eval(text, {"a": a, "b": b, "m": m}))
     yield "sum: in place", lambda: repr(operator.iadd(m.Sum(3), 4))
     yield "sum: in place of a text", lambda: repr(operator.iadd(m.Sum(3), "text"))
