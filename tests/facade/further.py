@@ -2,8 +2,8 @@
 
 They were named, with the digests of their source distributions, before the first of their files was compiled: ten of
 them, then eleven more, six, five, five and nineteen. Each is judged by `opforge why-not --cpu`: whether its C++
-compiles on the facade as it is, and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution
-runs some, so put the archives into the folder if that fails.
+compiles on the facade as it is, and each line that keeps it. Their setup scripts do not run; pip's download of a
+source distribution runs some, so put the archives into the folder if that fails.
 """
 
 import hashlib
