@@ -72,7 +72,6 @@
 #endif
 
 #pragma GCC visibility push(hidden)
-#include "arrays.h"
 #include "classes.h"
 #include "complex_functions.h"
 #include "context.h"
