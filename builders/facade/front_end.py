@@ -39,10 +39,13 @@ NAMED = re.compile(
     r"|^use of undeclared \w+ '(\w+)'"
     r"|^identifier '(\w+)' is undefined"
 )
+QUOTED = re.compile(r"['\u2018]((?:'(?:\\.|[^'\\\s])'|(?<=\w)'(?=\w)|[^'\u2019])+)['\u2019]")
+"""What a compiler quotes first. A character in it, as in `T<'a'>`, does not end it."""
 REFUSED = re.compile(r"(\w+) is not on torch's stable ABI")
 OPENED = re.compile(r"\.+ (.+)$")
 """A line of -H."""
-NAME_FOLDER = ": its folder is named by -I FOLDER"
+OF_COMPILER = re.compile(r"[a-z_]+")
+"""A header of the standard library."""
 STANDARDS = re.compile(
     r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']"
 )
@@ -72,6 +75,7 @@ def refusals(
     standard: str = STANDARD,
     nvcc: str = "",
     toolkit: Sequence[str] = (),
+    macros: Sequence[str] = (),
 ) -> Refusals:
     """Compiles the sources without making code, and returns the lines that the compiler refuses.
 
@@ -83,6 +87,7 @@ def refusals(
         standard: The standard of C++.
         nvcc: The compiler of sources in CUDA; empty to leave them out.
         toolkit: The folders of CUDA's headers, which C++ sources may include too.
+        macros: What is defined besides, as NAME or NAME=VALUE.
 
     Raises:
         FileNotFoundError: torch's headers are not there.
@@ -100,6 +105,7 @@ def refusals(
         if unit.suffix == ".cu" and not nvcc:
             continue
         folders = [part for folder in (*sources.folders_of(unit), empty) for part in ("-I", str(folder))]
+        folders += [f"-D{macro}" for macro in macros]
         if unit.suffix == ".cu":
             output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *folders, str(unit)], work)
         else:
@@ -113,7 +119,7 @@ def refusals(
         included.update(os.path.relpath(name, empty) for name in opened if Path(name).is_relative_to(empty))
         missing = [match for match in map(MISSING.search, text.splitlines()) if match]
         for match in missing:
-            not_judged.append(f"{unit}: {match['name'] or match['other']} is not found{NAME_FOLDER}")
+            not_judged.append(f"{unit}: {_missing(match['name'] or match['other'])}")
         if missing:
             continue
         refused = dict.fromkeys(_in_output(text, sources.files))
@@ -124,6 +130,12 @@ def refusals(
             )
         found.update(refused)
     return Refusals(sorted(found), list(dict.fromkeys(not_judged)), frozenset(included))
+
+
+def _missing(header: str) -> str:
+    if OF_COMPILER.fullmatch(header):
+        return f"the compiler does not have the header <{header}>"
+    return f"{header} is not found: its folder is named by -I FOLDER"
 
 
 def standard_of(root: Path) -> str:
@@ -241,6 +253,7 @@ def _obstacle(path: Path, line: int, text: str) -> Obstacle:
         return Obstacle(path, line, refused[1], Kind.LATER, NO_SCALAR if "Scalar" in text else text)
     if "has no conversion" in text:
         return Obstacle(path, line, "a parameter or a result", Kind.LATER, PYTHON_TYPES)
-    name = NAMED.search(text) or re.search(r"['\u2018]([^'\u2019]+)['\u2019]", text)
+    name = NAMED.search(text) or QUOTED.search(text)
     construct = next((group for group in name.groups() if group), "") if name else text.split(" ", 1)[0]
-    return Obstacle(path, line, construct, Kind.LATER, f"the facade does not have this: {text}")
+    says = "the facade does not have this" if OF_TORCH.search(text) else "the compiler rejects this"
+    return Obstacle(path, line, construct, Kind.LATER, f"{says}: {text}")

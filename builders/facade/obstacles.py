@@ -125,18 +125,23 @@ RULES = (
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
+        r"\bat::cuda::getCurrentCUDA(?:Blas|Sparse|SolverDn)\w*Handle\b",
+        Kind.NEVER,
+        "torch's handle belongs to the library that torch was built with, which need not be this source's: make one",
+    ),
+    Rule(
         rf"\b(?:at|c10)::cuda::(?!(?:{OF_CUDA_NAMES})\b)\w+|\bCUDACachingAllocator\b(?!::(?:get|raw_alloc|raw_delete)\b)|\bCUDAMultiStreamGuard\b",
         Kind.LATER,
         NO_CUDA,
     ),
     Rule(
-        r"\bpy::(?:pickle|self|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
+        r"\bpy::(?:pickle|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
         r"|custom_type_setup)\b|\bPYBIND11_OVERRIDE\w*",
         Kind.LATER,
         "the facade's classes have constructors, methods, properties and one base",
     ),
     Rule(
-        r"\bpy::(?:array\w*|buffer\w*|memoryview|bytearray|frozenset|slice|capsule|weakref|staticmethod|exec|eval"
+        r"\bpy::(?:memoryview|bytearray|frozenset|slice|weakref|staticmethod|exec|eval|vectorize"
         r"|globals|implicitly_convertible|register_exception\w*|exception|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
@@ -149,7 +154,8 @@ NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__")
 OF_TORCH_BY_NAME = re.compile(r"^(?:ATen|c10|torch|caffe2|pybind11|THC|TH)/")
 INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 TOKENS = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S
+    r'\b\d(?:\'?[\w.])*|//[^\n]*|/\*.*?\*/|R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
+    re.S,
 )
 
 
@@ -158,6 +164,8 @@ def without_comments(text: str) -> str:
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
+        if found[0].isdigit():  # its apostrophes begin no character
+            return found
         lines = "\n" * found.count("\n")
         return lines or (" " if found[0] == "/" else found[0] * 2)
 
@@ -203,24 +211,30 @@ OF_CUDA = (
 CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)$")
 
 
-def without_regions(plain: str, macros: str) -> str:
+def without_regions(plain: str, macros: str, if_undefined: bool = False) -> str:
     """Returns C++ without what is compiled only if one of these macros is defined. Lines stay where they are.
 
     Args:
         plain: C++ without comments.
         macros: A regular expression of their names.
+        if_undefined: Leave out what is compiled only if the macro is not defined.
     """
     one = rf"(?:defined\s*\(?\s*)?(?:{macros})\s*\)?"
     defined = re.compile(rf"\s*{one}(?:\s*\|\|\s*{one})*(?:\s*&&[^|]*)?\s*$")
     undefined = re.compile(rf"\s*!\s*{one}(?:\s*&&\s*!\s*{one})*\s*$")
+    if if_undefined:
+        one = rf"(?:defined\s*\(?\s*(?:{macros})\s*\)?|(?:{macros})\b)"
+        defined, undefined = re.compile(rf"\s*!\s*{one}\s*(?:&&[^|]*)?$"), re.compile(rf"\s*{one}\s*(?:\|\|.*)?$")
+    unless = "ifdef" if if_undefined else "ifndef"
     kept, left_out = list[str](), list[bool]()  # of each #if: whether the region that is read is theirs
     firsts = list[bool | None]()  # of each #if: whether its first region is theirs; None: of no such macro
     for line in plain.split("\n"):
         match = CONDITION.match(line)
         word = match[1] if match else ""
         if match and word in ("if", "ifdef", "ifndef"):
-            of_macro = bool(defined.match(match[2]))
-            without = bool(undefined.match(match[2])) if word == "if" else of_macro and word == "ifndef"
+            text = f" !{match[2]}" if if_undefined and word != "if" else match[2]
+            of_macro = bool(defined.match(text))
+            without = bool(undefined.match(text)) if word == "if" else of_macro and word == unless
             firsts.append(False if without else (True if of_macro else None))
             left_out.append(firsts[-1] is True)
         elif word == "endif" and firsts:
@@ -273,7 +287,11 @@ class Sources:
 
 
 def find_sources(
-    paths: Iterable[Path], include_folders: Sequence[Path] = (), root: Path | None = None, without_cuda: bool = False
+    paths: Iterable[Path],
+    include_folders: Sequence[Path] = (),
+    root: Path | None = None,
+    without_cuda: bool = False,
+    macros: Sequence[str] = (),
 ) -> Sources:
     """Returns the sources that use torch, and the files of their project that they include.
 
@@ -282,6 +300,7 @@ def find_sources(
         include_folders: Where their own headers are found, beside the folder of the file that includes them.
         root: The project's folder. A header that is found in no other way is searched there by its name.
         without_cuda: Leave out sources in CUDA, those that need its headers, and what is compiled only with CUDA.
+        macros: What is defined, as NAME or NAME=VALUE: what is compiled only without one is left out.
 
     Raises:
         OSError: A source cannot be read.
@@ -296,6 +315,8 @@ def find_sources(
         if path in texts:
             continue
         plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), NEVER_TRUE)
+        if names := "|".join(re.escape(macro.partition("=")[0]) for macro in macros):
+            plain = without_regions(plain, names, if_undefined=True)
         texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
         included[path] = []
         for match in INCLUDED.finditer(plain):

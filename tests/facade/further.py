@@ -1,9 +1,9 @@
 """Further public projects, which nothing of the facade was written for: `python tests/facade further`.
 
 They were named, with the digests of their source distributions, before the first of their files was compiled: ten of
-them, then eleven more, then six, then five. Each is judged by `opforge why-not --cpu`: whether its C++ compiles on the
-facade as it is, and each line that keeps it. Their setup scripts do not run; pip's download of a source distribution
-runs some, so put the archives into the folder if that fails.
+them, then eleven more, six, five, five and nineteen. Each is judged by `opforge why-not --cpu`: whether its C++
+compiles on the facade as it is, and each line that keeps it. Their setup scripts do not run; pip's download of a
+source distribution runs some, so put the archives into the folder if that fails.
 """
 
 import hashlib
@@ -60,7 +60,28 @@ FIFTH = {
     "torch_projectors-0.13.1": "c71048c7ca4d7b9fc216042eeba64e2d80bae24b350b303bffcd19001dd88e45",
     "torch_sparse_solve-0.0.5": "669122c4d582dec355cacf866a596c82c7f5ddda3fb1494289d9c7fd4797e788",
 }
-DIGESTS = FIRST | SECOND | THIRD | FOURTH | FIFTH
+SIXTH = {
+    "MinkowskiEngine-0.5.4": "b1879c00d0b0b1d30ba622cce239886a7e3c78ee9da1064cdfe2f64c2ab15f94",
+    "compressai-1.2.8": "d90a923694b4b66c3e39bd90316e7f177a620787190ca7550731fc16c1bc7d5e",
+    "ctcdecode-1.0.2": "d6139dfde78d774284e9fe5114dc2d7efc7209aa2d2e23ce9434a23f6d8f6866",
+    "deformops-3.0.1": "d541728b2c29fb71f5a067ca5b281c7c2ab3e41d13b8db68795322c0e4490c43",
+    "diffrp_nvdiffrast-0.3.3.1": "3c98d17810a2c90e61b3a1a931ba5e17542dcda84733b886bcd6e66b52c9976e",
+    "evnn_pytorch-0.2.0": "10e72dff940b6c2786e7dc0828a72801bd52d32caaf71ada52773832fb6461da",
+    "fast_rnnt-1.3": "e8758e43e074daec17cbb8fd4c50026045b3b35ed88728854fdbe3590087f0a9",
+    "pointops-yoda-0.0.0.post2": "7857a616ece8fe78f71d1ef155c6a83142ef779fe02825e1ae4f05ee392d6218",
+    "pytorch_block_sparse-0.1.2": "ca4a5c1dde96ac01c007f209067b2bbaee311a8699eba1eef712faef7f97df1f",
+    "sphericart_torch-2.0.4": "1f45cbbef43e80f4b7212cdffcc0b15b15ff048d53452b513c203f85929ea8a0",
+    "torch_bessel-0.0.10": "69952de368b8d11c0ef6fa3c452f24e55b000834431c225093cd039340a471c6",
+    "torch_chamfer_dist-0.1.1": "88d6f8cae62729bbdb9c8da3a012b0fd4b9b4c086f273976cc9853341d952f29",
+    "torch_fps-0.6.0": "8006683eed8dc0fecde2cf9eaaad0cc3e61c4722f0ce14431dd1eaae6615e7cb",
+    "torch_ms_deform_attn-0.1.1": "1bdc6ada8bef37c417def944a38593199e2f2438f65545af4b0a9e3af1b8c711",
+    "torchdtw-0.4.2": "62ceaf0e54e46b6250a6f507dcf266597d9a48a336caea0494e2f411614d82d9",
+    "torchmorph-0.1.6": "1f41c71f4909f722233e44d4234d0a1567b5a15364aec6c0e0bdfd7c3a5b80f7",
+    "triple_walk-0.0.4": "81b2c5db18fe658b4ff1c91b02e36439b413dd9cf493589940b4f9a85b67b69d",
+    "tvdcn-1.1.0": "7e9d9fd464551cf6ad8abf21ccb99e9f480e4a95b88455a0df9dcbe128207a37",
+    "vision3d-0.5.2": "31cb585e5fbb37e834326302528d882166be4344f8d8ddc76ac3fb79c92becfc",
+}
+DIGESTS = FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH
 
 
 def archive(name: str, folder: Path) -> Path:

@@ -308,7 +308,27 @@ def projectors(folder: Path) -> Cases:
     )
 
 
+def mutual_information(folder: Path) -> Cases:
+    m = module(folder, "_fast_rnnt")
+    yield "with_cuda", of_call(m.with_cuda)
+    bounds = torch.tensor([[0, 0, 3, 4], [1, 1, 2, 3]])
+    for dtype, columns, some in itertools.product((torch.float, torch.double), (4, 5), (None, bounds)):
+        px, py = torch.randn(2, 3, columns, dtype=dtype), torch.randn(2, 4, 4, dtype=dtype)
+        case, p = f"{dtype} {columns} {some is None}", torch.zeros(2, 4, 5, dtype=dtype)
+        yield f"forward {case}", of_call(lambda: (m.mutual_information_forward(px, py, some, p), p))
+        yield (
+            f"backward {case}",
+            of_call(lambda: m.mutual_information_backward(px, py, some, p, torch.ones(2, dtype=dtype))),
+        )
+    yield "flat", of_call(lambda: m.mutual_information_forward(px[0], py, None, p))
+    yield "other bounds", of_call(lambda: m.mutual_information_forward(px, py, bounds[:, :2], p))
+    yield "integers", of_call(lambda: m.mutual_information_forward(px.long(), py.long(), None, p.long()))
+    yield "two dtypes", of_call(lambda: m.mutual_information_forward(px, py.float(), None, p))
+    yield "no tensor", of_call(lambda: m.mutual_information_forward(None, py, None, p))
+
+
 PROJECTS = {
+    "fast_rnnt": mutual_information,
     "nncf": fake_quantizer,
     "torch_projectors": projectors,
     "qtorch": quantizers,

@@ -83,7 +83,7 @@ PROJECTS = {
         },
         FAST_MATH,
     ),
-    # These three are not built by a setup.py of torch's: two compile when they are imported, one is built by CMake.
+    # These are not built by a setup.py of torch's: two compile when they are imported, one is built by CMake.
     "qtorch": Project("0.3.0", further.DIGESTS["qtorch-0.3.0"], {"quant_cpu": _quantizers("qtorch")}),
     "qtorch_plus": Project("0.2.0", further.DIGESTS["qtorch_plus-0.2.0"], {"quant_cpu": _quantizers("qtorch_plus")}),
     "lanms-pytorch": Project(
@@ -91,6 +91,19 @@ PROJECTS = {
         further.DIGESTS["lanms-pytorch-1.0.3"],
         {"lanms": ("adaptor.cpp", "include/clipper/clipper.cpp")},
         include="include",
+    ),
+    # CMake builds it. Its sources for the CPU have the ending of CUDA's.
+    "fast_rnnt": Project(
+        "1.3",
+        further.DIGESTS["fast_rnnt-1.3"],
+        {
+            "_fast_rnnt": (
+                "fast_rnnt/csrc/mutual_information_cpu.cu",
+                "fast_rnnt/python/csrc/mutual_information.cu",
+                "fast_rnnt/python/csrc/fast_rnnt.cu",
+            )
+        },
+        ("-x", "c++"),
     ),
     # Of these what is compiled for the CPU.
     "nncf": Project(

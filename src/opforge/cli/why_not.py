@@ -49,6 +49,16 @@ class Report(NamedTuple):
     """Sources in CUDA that were not compiled, as there is no nvcc."""
 
 
+class Asked(NamedTuple):
+    """What the options ask for."""
+
+    cpu: bool
+    folders: tuple[Path, ...]
+    """Folders of further headers."""
+    macros: tuple[str, ...]
+    """Macros that are defined, as NAME or NAME=VALUE."""
+
+
 class Compilers(NamedTuple):
     """What sources are compiled by."""
 
@@ -69,9 +79,15 @@ class Compilers(NamedTuple):
     "-I", "--include", "folders", multiple=True, type=click.Path(exists=True, file_okay=False), metavar="FOLDER",
     help="A folder of further headers, such as another project's. Repeatable.",
 )  # fmt: skip
+@click.option(
+    "-D", "--define", "macros", multiple=True, metavar="NAME[=VALUE]",
+    help="A macro that the project's build defines, such as CPU_ONLY. Repeatable.",
+)  # fmt: skip
 @click.option("--no-compile", is_flag=True, help="Only read the sources: known constructs alone are found.")
 @json_option
-def command(what: Sequence[str], cpu: bool, folders: Sequence[str], no_compile: bool, as_json: bool) -> None:
+def command(
+    what: Sequence[str], cpu: bool, folders: Sequence[str], macros: Sequence[str], no_compile: bool, as_json: bool
+) -> None:
     """Show which lines keep C++ that includes torch/extension.h from one binary for every torch and Python.
 
     Every line is listed, with its construct and whether it can never work, needs a newer torch, or does not work yet.
@@ -88,7 +104,8 @@ def command(what: Sequence[str], cpu: bool, folders: Sequence[str], no_compile: 
     """
     with tempfile.TemporaryDirectory(prefix="opforge-why-not-") as work:
         compilers = Compilers() if no_compile else _compilers(cpu)
-        reports = _reports(what, cpu, [Path(folder) for folder in folders], compilers, Path(work))
+        asked = Asked(cpu, tuple(Path(folder) for folder in folders), tuple(macros))
+        reports = _reports(what, asked, compilers, Path(work))
     if as_json:
         emit_json(_document(reports))
     else:
@@ -120,7 +137,7 @@ def _compilers(cpu: bool) -> Compilers:
         return Compilers(tuple(compiler))
 
 
-def _reports(what: Iterable[str], cpu: bool, folders: Sequence[Path], compilers: Compilers, work: Path) -> list[Report]:
+def _reports(what: Iterable[str], asked: Asked, compilers: Compilers, work: Path) -> list[Report]:
     """Returns the reports: one for all files that are named, and one for each project."""
     from opforge.builders.facade.obstacles import HEADER_ENDINGS, UNIT_ENDINGS
 
@@ -131,11 +148,11 @@ def _reports(what: Iterable[str], cpu: bool, folders: Sequence[Path], compilers:
             raise InspectionError(
                 str(file), problem, f"Name such files ({', '.join(UNIT_ENDINGS)}), a folder or an sdist"
             )
-    reports = [_report(files, None, cpu, folders, compilers, work, _of_load(files))] if files else []
+    reports = [_report(files, None, asked, compilers, work, _of_load(files))] if files else []
     for name in what:
         if Path(name) not in files:
             root, shown = _project(name, work)
-            found = _report([], root, cpu, folders, compilers, work, _of_project(root, shown))
+            found = _report([], root, asked, compilers, work, _of_project(root, shown))
             reports.append(_shown(found, root, shown))
     return reports
 
@@ -143,8 +160,7 @@ def _reports(what: Iterable[str], cpu: bool, folders: Sequence[Path], compilers:
 def _report(
     units: Sequence[Path],
     root: Path | None,
-    cpu: bool,
-    folders: Sequence[Path],
+    asked: Asked,
     compilers: Compilers,
     work: Path,
     to_write: str,
@@ -155,9 +171,9 @@ def _report(
     from opforge.builders.facade.obstacles import find_sources, obstacles_of, project_units
 
     every = units or project_units(root or Path())
-    sources = find_sources(every, folders, root, cpu)
+    sources = find_sources(every, asked.folders, root, asked.cpu, asked.macros)
     if root and not sources.files:
-        kinds = "C++ source for the CPU" if cpu else "C++ or CUDA source"
+        kinds = "C++ source for the CPU" if asked.cpu else "C++ or CUDA source"
         raise InspectionError(str(root), f"it has no {kinds} that includes torch", "Name its source folder")
     obstacles, not_judged = obstacles_of(sources), list[str]()
     read_only: tuple[Path, ...] = ()
@@ -166,7 +182,9 @@ def _report(
         scratch = Path(tempfile.mkdtemp(dir=work))
         standard = standard_of(root) if root else STANDARD
         include = Path(torch_folder() or "") / "include"
-        said = refusals(compilers.host, sources, include, scratch, standard, compilers.nvcc, compilers.toolkit)
+        said = refusals(
+            compilers.host, sources, include, scratch, standard, compilers.nvcc, compilers.toolkit, asked.macros
+        )
         not_judged = said.not_judged
         read_only = tuple(unit for unit in sources.units if unit.suffix == ".cu" and not compilers.nvcc)
         if not not_judged and not read_only:
@@ -174,8 +192,8 @@ def _report(
         further = (found for found in said.obstacles if (found.path, found.line) not in known)
         obstacles = sorted([*obstacles, *further])
     of_cuda = 0
-    if not cpu and obstacles:
-        without = obstacles_of(find_sources(every, folders, root, without_cuda=True))
+    if not asked.cpu and obstacles:
+        without = obstacles_of(find_sources(every, asked.folders, root, without_cuda=True, macros=asked.macros))
         scanned = len(obstacles_of(sources))
         of_cuda = scanned - len(without)
     return Report(sources, obstacles, not_judged, of_cuda, to_write, read_only)

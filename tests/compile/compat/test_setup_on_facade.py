@@ -23,12 +23,14 @@ SETUP = """\
 from setuptools import Extension, setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
+# the oldest torch and Python of a wheel on the facade are the facade's
+FLAGS = ["-O0", "-Werror", "-DTORCH_TARGET_VERSION=0x020d000000000000", "-DPy_LIMITED_API=0x030a0000"]
 setup(
     name="twicely",
     version="1",
     packages=["twicely"],
     install_requires=["click"],
-    ext_modules=[CppExtension("twicely._C", ["csrc/module.cpp"], extra_compile_args=["-O0"], include_dirs=["csrc"])],
+    ext_modules=[CppExtension("twicely._C", ["csrc/module.cpp"], extra_compile_args=FLAGS, include_dirs=["csrc"])],
     cmdclass={"build_ext": BuildExtension},
 )
 """

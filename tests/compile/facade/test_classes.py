@@ -18,7 +18,8 @@ MODULE = "facade_classes."
 def _plain(outcome: list[object]) -> str:
     """Returns an outcome without addresses. In the texts of Python's own errors a class has no module's name."""
     text = re.sub(r"0x[0-9a-f]*", "0x", json.dumps(outcome))
-    is_pythons = outcome[0] == "error" and ("object has no attribute" in text or "unhashable" in text or "'<'" in text)
+    own = ("object has no attribute", "unhashable", "'<'", "unsupported operand", "can't multiply")
+    is_pythons = outcome[0] == "error" and any(part in text for part in own)
     return text.replace(f"'{MODULE}", "'") if is_pythons else text
 
 

@@ -115,17 +115,45 @@ PYBIND11_MODULE(op, m) {
     m.def("tensor", [](at::Tensor* p) { return p->numel(); });
     m.def("list", [](const std::vector<int>* p) { return p->size(); });
     m.def("wide", [](std::wstring s) { return s.size(); });
+    m.def("any", [](void* p) { return p != nullptr; });
     m.def("own", [](Own* p, const Own& o, std::shared_ptr<Own> s) { return Own(); });
     m.def("text", [](const char* p, py::handle h) { return p; });
     m.def("result", []() -> int* { return nullptr; });
 }
 """
     found, not_judged = _refused(tmp_path, text)
-    assert ([line for line, _ in found], not_judged) == ([6, 7, 8, 9, 12], [])
+    assert ([line for line, _ in found], not_judged) == ([9, 10, 13], [])
 
 
-def test_a_mistake_that_is_not_of_torchs_names_is_found_too(tmp_path: Path) -> None:
-    assert _refused(tmp_path, "#include <torch/extension.h>\nint f() { return nothing; }\n") == ([(2, "nothing")], [])
+@pytest.mark.parametrize(
+    ("line", "construct", "reason"),
+    [
+        ("int f() { return nothing; }", "nothing", "the compiler rejects this: "),
+        ("auto t = std::jthread();", "jthread", "the compiler rejects this: "),
+        ("at::Nothing n;", "Nothing", "the facade does not have this: "),
+        ("template <char C> struct Own {}; at::Tensor n = Own<'b'>();", "Own<'b'>", "the facade does not have this: "),
+    ],
+    ids=["own", "of the compiler's library", "torch's", "with a character"],
+)
+def test_a_mistake_is_the_facades_only_where_it_names_something_of_torch(tmp_path, line, construct, reason):
+    path = tmp_path / "op.cpp"
+    path.write_text(f"#include <torch/extension.h>\n{line}\n")
+    with tempfile.TemporaryDirectory() as work:
+        (found,) = refusals(["g++"], find_sources([path]), TORCH, Path(work)).obstacles
+    assert (found.line, found.construct) == (2, construct)
+    assert found.reason.startswith(reason)
+
+
+def test_a_header_that_the_compiler_lacks_is_not_looked_for_in_a_folder(tmp_path: Path) -> None:
+    found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <nothing_yet>\n")
+    assert (found, not_judged) == ([], [f"{tmp_path}/op.cpp: the compiler does not have the header <nothing_yet>"])
+
+
+def test_a_macro_can_be_defined(tmp_path: Path) -> None:
+    path = tmp_path / "op.cpp"
+    path.write_text("#include <torch/extension.h>\n#if VALUE != 2\nint f = nothing;\n#endif\n")
+    for arguments, code in ((["-DVALUE=2"], 0), (["-D", "VALUE"], 1)):
+        assert CliRunner().invoke(group, ["why-not", *arguments, str(path)]).exit_code == code
 
 
 def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""Python's own objects and containers in a facade module, compared with what torch's own headers gave."""
+"""Python's own objects, containers and numpy's arrays in a facade module, compared with what torch's headers gave."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from facade.compiling import compile_library
 
@@ -12,15 +13,16 @@ SUPPORT = Path(__file__).parents[2] / "support" / "facade"
 RECORDED_WITH = "2.13"
 
 
-def test_pythons_own_objects_and_containers_are_pybind11s(tmp_path: Path) -> None:
-    library = tmp_path / "facade_objects.so"
-    compile_library("facade", "facade_objects", [SUPPORT / "objects_source.cpp"], library, ["-O0"])
-    command = [sys.executable, "-W", "ignore", str(SUPPORT / "object_cases.py"), str(library)]
+@pytest.mark.parametrize(("kind", "least"), [("object", 280), ("array", 490)])
+def test_pythons_own_objects_and_numpys_arrays_are_pybind11s(tmp_path: Path, kind: str, least: int) -> None:
+    library = tmp_path / f"facade_{kind}s.so"
+    compile_library("facade", f"facade_{kind}s", [SUPPORT / f"{kind}s_source.cpp"], library, ["-O0"])
+    command = [sys.executable, "-W", "ignore", str(SUPPORT / f"{kind}_cases.py"), str(library)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)
-    recorded = json.loads((SUPPORT / "object_outcomes.json").read_text())
-    assert len(recorded) > 280 and found.keys() == recorded.keys()
+    recorded = json.loads((SUPPORT / f"{kind}_outcomes.json").read_text())
+    assert len(recorded) > least and found.keys() == recorded.keys()
     if not torch.__version__.startswith(RECORDED_WITH):
         found, recorded = ({name: [outcome[0]] for name, outcome in part.items()} for part in (found, recorded))
     assert {name: outcome for name, outcome in found.items() if outcome != recorded[name]} == {}

@@ -8,6 +8,7 @@ import, and the uses are those of a second one.
 import copy
 import gc
 import json
+import operator
 import os
 import pickle
 import sys
@@ -258,6 +259,15 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     for text in ("m.Point(1.0)", "m.Derived()", "m.Held().self()", "m.pair_of(m.Held())", "m.Layer(x).where()",
                  "m.make_derived()", "m.new_held()", "m.moved(m.Point(1.0), 1.0)", "m.Color(2)"):  # fmt: skip
         yield f"{text} leaves", lambda text=text: _lives(m, lambda: eval(text, {"m": m, "x": x}))
+    a, b = m.Sum(3), m.Sum(4)
+    for text in (
+        "a + b", "a - 1", "10 - a", "a * 2.5", "a * 'text'", "-a", "bool(a)", "bool(m.Sum(0))", "a == b",
+        "a == m.Sum(3)", "a != b", "a < b", "a > b", "a < 1", "int(a)", "hash(a)", "a + 1", "1 + a", "2 * a", "a.get()",
+        "a.put(3)", "a.n", "m.Sum.__add__.__doc__", "m.Sum.__rsub__.__doc__", "m.Sum.__iadd__.__doc__",
+    ):  # fmt: skip
+        yield f"sum: {text}", lambda text=text: repr(eval(text, {"a": a, "b": b, "m": m}))
+    yield "sum: in place", lambda: repr(operator.iadd(m.Sum(3), 4))
+    yield "sum: in place of a text", lambda: repr(operator.iadd(m.Sum(3), "text"))
     yield "pickle of a class", lambda: type(_refusal(lambda: pickle.dumps(m.Point(1.0)))).__name__
 
 

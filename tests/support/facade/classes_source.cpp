@@ -1,4 +1,5 @@
 // Classes and enumerations of a module. class_cases.py uses them; what torch's own headers gave is recorded.
+#include <pybind11/operators.h>
 #include <torch/extension.h>
 
 #include <memory>
@@ -60,6 +61,25 @@ struct Owner : Counted {
 struct Bare : Counted {};
 struct Unknown {};
 
+struct Sum : Counted {
+    explicit Sum(int n) : n(n) {}
+    int get() const noexcept { return n; }
+    void put(int m) noexcept { n = m; }
+    Sum operator+(const Sum& o) const { return Sum(n + o.n); }
+    Sum operator-(int m) const { return Sum(n - m); }
+    double operator*(double x) const { return n * x; }
+    Sum operator-() const { return Sum(-n); }
+    bool operator!() const { return n == 0; }
+    Sum& operator+=(int m) {
+        n += m;
+        return *this;
+    }
+    bool operator==(const Sum& o) const { return n == o.n; }
+    bool operator<(const Sum& o) const { return n < o.n; }
+    operator int() const { return n; }
+    int n;
+};
+Sum operator-(int m, const Sum& s) { return Sum(m - s.n); }
 struct Spot : Counted {
     int n = 1;
     Spot* self() { return this; }
@@ -161,6 +181,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::class_<Mute>(m, "Mute").def(py::init<>()).def("__repr__", [](const Mute&) -> std::string {
         throw std::runtime_error("no repr");
     });
+    py::class_<Sum>(m, "Sum")
+        .def(py::init<int>())
+        .def("get", &Sum::get)
+        .def("put", &Sum::put)
+        .def_property("n", &Sum::get, &Sum::put)
+        .def(py::self + py::self, "Adds.")
+        .def(py::self - int())
+        .def(int() - py::self)
+        .def(py::self * double())
+        .def(-py::self)
+        .def(!py::self)
+        .def(py::self += int())
+        .def(py::self == py::self)
+        .def(py::self < py::self)
+        .def(int_(py::self))
+        .def("__repr__", [](const Sum& s) { return "Sum(" + std::to_string(s.n) + ")"; });
     py::class_<Spot>(m, "Spot").def(py::init<>()).def("self", &Spot::self).def_readwrite("n", &Spot::n);
     m.def("spot", [] { return spot = new Spot(); }, py::return_value_policy::reference);
     m.def("end_spot", [] { delete spot; });

@@ -123,6 +123,13 @@ def test_a_source_that_needs_cudas_headers_is_left_out_and_named_so(project: Pat
     assert "check_generator" not in why(project).output and why(project).exit_code == 1
 
 
+def test_a_macro_of_the_build_decides_which_headers_a_source_needs(project: Path) -> None:
+    text = "#include <torch/extension.h>\n#ifndef CPU_ONLY\n#include <cuda_runtime_api.h>\nat::Generator g;\n#endif\n"
+    (project / "csrc" / "host.cpp").write_text(text)
+    assert "host.cpp is left out" in why("--cpu", project).output
+    assert "host.cpp" not in why("--cpu", "-D", "CPU_ONLY=1", project).output
+
+
 def test_sources_in_cuda_are_only_read_where_there_is_no_nvcc(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise ToolchainNotFoundError("CUDA compiler", ["PATH"], "")

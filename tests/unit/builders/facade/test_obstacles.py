@@ -37,7 +37,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
-        ("py::array f(py::list x);", "py::array", Kind.LATER),
+        ("auto h = at::cuda::getCurrentCUDABlasHandle();", "at::cuda::getCurrentCUDABlasHandle", Kind.NEVER),
+        ("py::slice f(py::list x);", "py::slice", Kind.LATER),
         ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
         ("c10::cuda::CUDACachingAllocator::emptyCache();", "c10::cuda::CUDACachingAllocator", Kind.LATER),
         ("auto y = torch::histc(x, 5);", "histc", Kind.LATER),
@@ -73,10 +74,32 @@ def test_all_lines_are_found_and_not_the_first_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["// x.storage()", "/* torch::nn::Linear\n x.storage() */", 'auto s = "x.storage()";', 'auto s = R"(py::array)";'],
+    ["// x.storage()", "/* torch::nn::Linear\n x.storage() */", 'auto s = "x.storage()";', 'auto s = R"(py::slice)";'],
 )
 def test_comments_and_strings_are_no_code(tmp_path: Path, text: str) -> None:
     assert _scan(tmp_path, text) == []
+
+
+def test_an_apostrophe_in_a_number_begins_no_character() -> None:
+    text = "int n = 1'000'000; at::Generator g; char c = 'x', d = u8'y';"
+    assert without_comments(text) == "int n = 1'000'000; at::Generator g; char c = '', d = u8'';"
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("ifdef CPU_ONLY", "ab"),
+        ("ifndef CPU_ONLY", "cd"),
+        ("if defined(CPU_ONLY) || A", "ab"),
+        ("if CPU_ONLY && A", "abcd"),
+        ("if !defined(CPU_ONLY) && A", "cd"),
+        ("if !CPU_ONLY || A", "abcd"),
+        ("ifdef CPU_ONLY_AT_ALL", "abcd"),
+    ],
+)
+def test_what_is_compiled_only_without_a_macro_that_is_defined_is_left_out(condition: str, kept: str) -> None:
+    lines = without_regions(f"#{condition}\na\nb\n#else\nc\nd\n#endif", "CPU_ONLY", if_undefined=True).split("\n")
+    assert len(lines) == 7 and "".join(line for line in lines if not line.startswith("#")) == kept
 
 
 def test_lines_keep_their_numbers_without_comments() -> None:
@@ -99,7 +122,7 @@ def test_a_source_in_cuda_is_read_as_one_in_cxx(tmp_path: Path) -> None:
 
 
 def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text("auto s = x.storage();\npy::array all;\n")
+    (tmp_path / "op.cpp").write_text("auto s = x.storage();\npy::slice all;\n")
     lines = report(scan([tmp_path / "op.cpp"])).splitlines()
     assert lines[0] == (
         f"{tmp_path}/op.cpp:1: storage: never: the stable ABI shows a tensor's sizes, dtype and memory, and nothing of "
@@ -110,7 +133,7 @@ def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -
 
 @pytest.mark.parametrize("condition", ["#ifdef _WIN32", "#if defined(_MSC_VER)", "#if 0", "#if 0 && X"])
 def test_what_no_build_on_linux_compiles_is_no_obstacle(tmp_path: Path, condition: str) -> None:
-    text = f"{condition}\npy::array a;\n#elif X\npy::array b;\n#else\npy::array c;\n#endif\n"
+    text = f"{condition}\npy::slice a;\n#elif X\npy::slice b;\n#else\npy::slice c;\n#endif\n"
     assert [line for line, _, _ in _scan(tmp_path, text)] == [4, 6]
 
 

@@ -240,15 +240,27 @@ template <class T, class C, class R, class... A>
 auto method_of(R (C::*f)(A...) const) {
     return [f](const T& self, A... arguments) -> R { return (self.*f)(std::forward<A>(arguments)...); };
 }
+template <class T, class C, class R, class... A>
+auto method_of(R (C::*f)(A...) noexcept) {
+    return method_of<T>(static_cast<R (C::*)(A...)>(f));
+}
+template <class T, class C, class R, class... A>
+auto method_of(R (C::*f)(A...) const noexcept) {
+    return method_of<T>(static_cast<R (C::*)(A...) const>(f));
+}
 template <class T, class F>
 auto method_of(F&& f) {
     return std::forward<F>(f);
 }
+enum class Operands;
+template <class O, Operands Where, class Other>
+struct class_operator;  // see class_operators.h
 }  // namespace detail
 
 template <class T, class... X>
 class class_ : public object {
 public:
+    using type = T;
     using Base = typename detail::BaseOf<T, X...>::type;
     template <class... E>
     class_(handle scope, const char* name, const E&... extras) {
@@ -289,6 +301,11 @@ public:
     template <class F, class... E>
     class_& def(const init_by<F>& factory, const E&... extras) {
         return by_factory(factory.make, static_cast<detail::signature_t<F>*>(nullptr), extras...);
+    }
+    template <class O, detail::Operands Where, class Other, class... E>
+    class_& def(const detail::class_operator<O, Where, Other>& op, const E&... extras) {
+        op.add_to(*this, extras...);
+        return *this;
     }
     template <class F, class... E>
     class_& def_static(const char* name, F&& f, const E&... extras) {

@@ -606,9 +606,28 @@ struct Kept {
     // of a view nothing asks whether it has a class
     using type = std::conditional_t<std::conjunction_v<std::is_same<owned, T>, UsesInstances<T>>, Loaded<T>, owned>;
 };
+// A value behind a pointer: a number, a container, a tensor. None is no null pointer, as it is of a class.
+template <class T>
+struct PointedValue {
+    static constexpr bool is_loaded = true;
+    T value{};
+    template <class A>
+    T* hand() {
+        return &value;
+    }
+};
+template <class T>
+struct Convert<PointedValue<T>> {
+    static bool load(PyObject* o, bool convert, PointedValue<T>& value) {
+        return Convert<T>::load(o, convert, value.value);
+    }
+    static std::string name(bool argument) { return Convert<T>::name(argument); }
+};
 template <class T>
 struct Kept<T*> {
-    using type = LoadedPointer<T>;
+    using Plain = std::remove_const_t<T>;
+    using type = std::conditional_t<std::disjunction_v<std::is_void<T>, UsesInstances<Plain>>, LoadedPointer<T>,
+                                    PointedValue<Plain>>;
 };
 struct LoadedText;
 template <>

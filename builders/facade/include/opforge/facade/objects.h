@@ -488,7 +488,7 @@ public:
 };
 template <class... A>
 auto make_tuple(const A&... values) {
-    typed_tuple<std::decay_t<A>...> made(sizeof...(A));
+    typed_tuple<std::decay_t<const A&>...> made(sizeof...(A));
     OpforgePySize i = 0;
     (detail::checked(opforge_PyTuple_SetItem(made.ptr(), i++, detail::to_python(values).release())), ...);
     return made;
@@ -623,6 +623,13 @@ T object_api<D>::cast() const {
 }  // namespace pybind11
 
 namespace opforge_facade_python {
+// A result that is no object is an error. Without a look at it the next overload would run.
+inline Ref not_null(Ref result) {
+    if (!result) {
+        throw NotRegistered();
+    }
+    return result;
+}
 template <>
 struct Convert<pybind11::bytes> {
     static bool load(PyObject* o, bool, pybind11::bytes& value) {
@@ -685,7 +692,7 @@ struct Convert<T, std::enable_if_t<std::is_base_of_v<pybind11::detail::typed_obj
         value = T(Ref::borrow(o));
         return true;
     }
-    static Ref cast(const T& value) { return value.ref(); }
+    static Ref cast(const T& value) { return not_null(value.ref()); }
     static std::string name(bool) { return T::python_type::name; }
 };
 template <>
@@ -725,7 +732,7 @@ struct Convert<pybind11::object> {
         value = pybind11::object(Ref::borrow(o));
         return true;
     }
-    static Ref cast(const pybind11::object& value) { return value.ref(); }
+    static Ref cast(const pybind11::object& value) { return not_null(value.ref()); }
     static std::string name(bool) { return "object"; }
 };
 template <>
@@ -734,12 +741,7 @@ struct Convert<pybind11::handle> {
         value = pybind11::handle(o);
         return true;
     }
-    static Ref cast(const pybind11::handle& value) {
-        if (!value.ptr()) {
-            throw Raised();
-        }
-        return Ref::borrow(value.ptr());
-    }
+    static Ref cast(const pybind11::handle& value) { return not_null(Ref::borrow(value.ptr())); }
     static std::string name(bool) { return "object"; }
 };
 // A function that calls Python's, in any thread.
