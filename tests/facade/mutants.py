@@ -154,12 +154,6 @@ MUTANTS = {
         "test_objects.py",
     ),
     "a refused type has another text": Mutant("objects.h", "is not an instance of '", "is no '", "test_objects.py"),
-    "an exception of pybind11 for an index is one for a key": Mutant(
-        "exceptions.h",
-        "OPFORGE_TRANSLATE(index_error, index_error::type())",
-        "OPFORGE_TRANSLATE(index_error, key_error::type())",
-        "test_facade.py",
-    ),
     "a padding takes no value": Mutant(
         "functional.h", "std::optional<double>(o.value())", "std::optional<double>(0)", "test_functional.py"
     ),
