@@ -40,13 +40,13 @@ MUTANTS = {
         "numbers.h", "type == ScalarType::Half ? converted", "false ? converted"
     ),
     "bool is subtracted": Mutant("numbers.h", "if (self_is_bool || other_is_bool)", "if (false)"),
-    "alpha is not checked": Mutant("numbers.h", "!alpha.isIntegral(true)) {", "false) {"),
+    "alpha is not checked": Mutant("numbers.h", "!factor.isIntegral(true)) {", "false) {"),
     "the sign of alpha is lost": Mutant("numbers.h", "-alpha.toDouble(), &h", "alpha.toDouble(), &h"),
     "a number that does not fit is filled in": Mutant(
         "numbers.h", "t.numel() == 1)) {\n        check_fits", "t.numel() == 1) && false) {\n        check_fits"
     ),
     "a result is written into any dtype": Mutant(
-        "numbers.h", "    check_cast(result.scalar_type()", "    (void)(result.scalar_type()"
+        "numbers.h", "check_cast(result.scalar_type(), self.scalar_type());", ""
     ),
     "a 0-dim tensor promotes as one with dimensions": Mutant("numbers.h", "self.dim() > 0 ? self :", "true ? self :"),
     "a bound of clamp is not checked": Mutant(
@@ -114,7 +114,7 @@ MUTANTS = {
         "test_names.py",
     ),
     "an exception of C++ for a length has no type": Mutant(
-        "module.h",
+        "exceptions.h",
         "OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)",
         "OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_RuntimeError)",
         "test_names.py",
@@ -122,6 +122,59 @@ MUTANTS = {
     "a deleter gets another pointer than the memory": Mutant("factories.h", "(*f)(p);", "(*f)(c);", "test_names.py"),
     "a float8 tensor is multiplied in the order that has no kernel": Mutant(
         "scalars.h", "if (facade::is_float8(a.scalar_type())) {", "if (false) {"
+    ),
+    "the two factors of addmm are exchanged": Mutant(
+        "near_scalars.h",
+        'call<Tensor>("aten::mm", "", x, y), x, beta, alpha)',
+        'call<Tensor>("aten::mm", "", x, y), x, alpha, beta)',
+    ),
+    "addcdiv divides integers": Mutant(
+        "near_scalars.h",
+        "facade::category(y.scalar_type()) < facade::Category::Real) {",
+        "facade::category(y.scalar_type()) < facade::Category::Bool) {",
+    ),
+    "a range of integers has real numbers": Mutant(
+        "numbers.h", "is_real ? default_dtype() : ScalarType::Long", "default_dtype()"
+    ),
+    "a power in double precision is one of float32": Mutant(
+        "near_scalars.h",
+        "ScalarType::ComplexDouble : ScalarType::Double",
+        "ScalarType::ComplexDouble : ScalarType::Float",
+    ),
+    "the keys of a dict are its values": Mutant(
+        "objects.h", "entry_ = {key, value};", "entry_ = {value, key};", "test_objects.py"
+    ),
+    "objects are equal that differ": Mutant(
+        "objects.h", "constexpr int is_equal = 2;", "constexpr int is_equal = 3;", "test_objects.py"
+    ),
+    "what is released is counted once more": Mutant(
+        "objects.h",
+        "return kept_.release();",
+        "return detail::Ref::borrow(kept_.release()).release();",
+        "test_objects.py",
+    ),
+    "a refused type has another text": Mutant("objects.h", "is not an instance of '", "is no '", "test_objects.py"),
+    "a padding takes no value": Mutant(
+        "functional.h", "std::optional<double>(o.value())", "std::optional<double>(0)", "test_functional.py"
+    ),
+    "a convolution's paddings are exchanged": Mutant(
+        "functional.h",
+        "at::IntArrayRef(o.padding()), at::IntArrayRef(o.output_padding())",
+        "at::IntArrayRef(o.output_padding()), at::IntArrayRef(o.padding())",
+        "test_functional.py",
+    ),
+    "a size is rounded up": Mutant("functional.h", "int64_t(std::floor(", "int64_t(std::ceil(", "test_functional.py"),
+    "a tensor is printed by a function of another name": Mutant(
+        "symbols.h", "dlsym(opened, symbol)", "dlsym(opened, symbol + 1)", "test_functional.py"
+    ),
+    "a copy of a tensor has the other's handle": Mutant(
+        "tensor.h",
+        'facade::check(aoti_torch_new_tensor_handle(o.handle_, &handle_), "a tensor");',
+        "handle_ = o.handle_;",
+        "test_names.py",
+    ),
+    "a tensor is never freed": Mutant(
+        "tensor.h", "aoti_torch_delete_tensor_object(handle_);", "(void)handle_;", "test_calls.py"
     ),
 }
 
@@ -171,6 +224,8 @@ def by_test(folder: Path, name: str) -> bool:
     )
     command = [sys.executable, "-W", "ignore", "-c", code, str(folder / "include"), *pytest]
     ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode < 0:  # a call has crashed, and with it the tests
+        return True
     if ended.returncode not in (0, 1):
         raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stdout[-3000:]}{ended.stderr[-1000:]}")
     if " error" in ended.stdout.splitlines()[-1]:

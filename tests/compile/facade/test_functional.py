@@ -28,7 +28,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "conv2d_same": lambda x, w: F.conv2d(x, w, padding="same"),
     "conv3d": lambda x, w: F.conv3d(x.unsqueeze(2), w.unsqueeze(2), padding=(0, 1, 1)),
     "conv_transpose1d": lambda x, w: F.conv_transpose1d(x.flatten(2), w.flatten(2).transpose(0, 1), stride=2),
-    "conv_transpose2d": lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1), stride=2, padding=1, output_padding=1),
+    "conv_transpose2d": lambda x, w: F.conv_transpose2d(
+        x, w.transpose(0, 1), stride=2, padding=1, output_padding=(0, 1)
+    ),
     "conv_transpose3d": lambda x, w: F.conv_transpose3d(x.unsqueeze(2), w.unsqueeze(2).transpose(0, 1)),
     "nearest": lambda x: F.interpolate(x, (7, 3)),
     "nearest_exact": lambda x: F.interpolate(x, scale_factor=(1.5, 2.0), mode="nearest-exact"),

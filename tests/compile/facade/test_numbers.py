@@ -31,6 +31,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   EACH("arange", torch::arange(y < 9 ? y : 9))
   EACH("var", x.var(at::IntArrayRef{0}, at::optional<at::Scalar>(y > 3 ? 3 : y)))
   EACH("dist", x.dist(x + 1, y > 3 ? 3 : y))
+  EACH("float_power", at::float_power(x, y))
 }
 """
 COMPARE = """
@@ -67,8 +68,10 @@ near = {
     "norm": lambda x, y: aten.norm.ScalarOpt_dim(x, y, [0]),
     "arange": lambda x, y: torch.arange(y if y < 9 else type(y)(9)),
     "var": lambda x, y: aten.var.correction(x, [0], correction=min(y, 3)),
-    "dist": lambda x, y: aten.dist(x, x + 1, min(y, 3)),
+    "dist": lambda x, y: aten.dist(x, x + 1, min(y, 3)), "float_power": lambda x, y: torch.float_power(x, y),
 }
+# These have torch's own bits, as docs/decisions/100-facade.md states.
+exact = {"pow": (0, 1, 2, 3, 0.5, -1, -2), "norm": (2,), "var": (0, 1), "index_add": (1,)}
 def outcome(f, x, y):
     try:
         r = f(x, y)
@@ -101,7 +104,8 @@ for dtype, shape, numbers in cases:
                 continue
             if isinstance(mine, str) and isinstance(other, str):
                 continue
-            compared = name in near and not isinstance(mine, str) and not isinstance(other, str)
+            may_differ = name in near and not (y in exact.get(name, ()) and x.is_floating_point())
+            compared = may_differ and not isinstance(mine, str) and not isinstance(other, str)
             if mine != other and not (compared and are_near(mine, other)):
                 different.append((name, dtype, shape, y, mine, other))
 print(count, len(different))
@@ -116,4 +120,4 @@ def test_each_operator_with_a_number_gives_what_torch_gives(tmp_path: Path) -> N
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", COMPARE, str(tmp_path / "op.so")], capture_output=True, text=True
     )
-    assert ended.stdout.splitlines()[:1] == ["11088 0"], ended.stdout + ended.stderr[-1500:]
+    assert ended.stdout.splitlines()[:1] == ["11340 0"], ended.stdout + ended.stderr[-1500:]

@@ -29,7 +29,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     });
     m.def("conv_transpose2d", [](Tensor x, Tensor w) {
         return F::conv_transpose2d(x, w.transpose(0, 1),
-                                   F::ConvTranspose2dFuncOptions().stride(2).padding(1).output_padding(1));
+                                   F::ConvTranspose2dFuncOptions().stride(2).padding(1).output_padding({0, 1}));
     });
     m.def("conv_transpose3d", [](Tensor x, Tensor w) {
         return F::conv_transpose3d(x.unsqueeze(2), w.unsqueeze(2).transpose(0, 1), F::ConvTranspose3dFuncOptions());

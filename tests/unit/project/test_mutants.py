@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from facade import mutants as of_facade
 from support import scripts
 from support.paths import CHECKOUT
 
@@ -19,6 +20,11 @@ def test_the_text_that_a_defect_replaces_is_there_once(name):
     with open(os.path.join(CHECKOUT, edit.path)) as file:
         assert file.read().count(edit.old) == 1, f"write {name} of tests/mutants/by_hand.py for the code of today"
     assert edit.old != edit.new
+
+
+@pytest.mark.parametrize("name", of_facade.MUTANTS)
+def test_the_text_that_a_defect_of_the_facade_replaces_is_there_once(name, tmp_path):
+    of_facade.mutated(of_facade.MUTANTS[name], tmp_path)
 
 
 def test_there_is_a_defect_for_each_kind_of_harm():

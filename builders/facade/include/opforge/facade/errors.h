@@ -93,26 +93,30 @@ template <class E = Error>
     throw E(text);
 }
 
-// What one of this library's own functions threw below a call of the dispatcher. The dispatcher
+// This thread's calls of the dispatcher, and what one of this library's own functions threw below one. The dispatcher
 // keeps only a text, and before torch 2.13 not even that.
-inline std::exception_ptr& thrown_below() {
-    static thread_local std::exception_ptr thrown;
-    return thrown;
+struct Below {
+    std::exception_ptr thrown;
+    int depth = 0;
+};
+inline Below& below() {
+    static thread_local Below state;
+    return state;
 }
-inline int& dispatcher_depth() {
-    static thread_local int depth = 0;
-    return depth;
-}
-struct Depth {
-    Depth() {
-        ++dispatcher_depth();
-        if (thrown_below()) {
-            thrown_below() = nullptr;
+class Depth {
+public:
+    Depth() : below_(below()) {
+        ++below_.depth;
+        if (below_.thrown) {
+            below_.thrown = nullptr;
         }
     }
-    ~Depth() { --dispatcher_depth(); }
+    ~Depth() { --below_.depth; }
     Depth(const Depth&) = delete;
     Depth& operator=(const Depth&) = delete;
+
+private:
+    Below& below_;  // looked up once: finding a thread's own data is a call of a function
 };
 
 inline bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
@@ -194,8 +198,8 @@ OPFORGE_COLD inline bool is_value_error(const std::string& text, const std::stri
     fail(text);
 }
 [[noreturn]] OPFORGE_COLD inline void failed(const char* what) {
-    if (thrown_below()) {
-        std::rethrow_exception(std::exchange(thrown_below(), nullptr));
+    if (below().thrown) {
+        std::rethrow_exception(std::exchange(below().thrown, nullptr));
     }
     if (torch_exception_get_what_without_backtrace) {
         fail_as_torch(torch_exception_get_what_without_backtrace(), what);

@@ -152,18 +152,18 @@ inline void run_slot(int i, StableIValue* stack, uint64_t given) {
     try {
         slots()[i].run(slots()[i].function, stack, given);
     } catch (const c10::IndexError& e) {
-        if (c10::facade::dispatcher_depth() > 0) {
-            c10::facade::thrown_below() = std::current_exception();
+        if (c10::facade::below().depth > 0) {
+            c10::facade::below().thrown = std::current_exception();
         }
         throw std::out_of_range(e.what());
     } catch (const c10::ValueError& e) {
-        if (c10::facade::dispatcher_depth() > 0) {
-            c10::facade::thrown_below() = std::current_exception();
+        if (c10::facade::below().depth > 0) {
+            c10::facade::below().thrown = std::current_exception();
         }
         throw std::invalid_argument(e.what());
     } catch (...) {
-        if (c10::facade::dispatcher_depth() > 0) {
-            c10::facade::thrown_below() = std::current_exception();
+        if (c10::facade::below().depth > 0) {
+            c10::facade::below().thrown = std::current_exception();
         }
         throw;
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "module_entry.h"
+#include "symbols.h"
 #include "tensor.h"
 
 struct _typeobject;
@@ -96,7 +97,6 @@ OPFORGE_PYTHON(OpforgePySize, PyDict_Size, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyMapping_Items, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyCapsule_New, void*, const char*, void (*)(PyObject*))
 OPFORGE_PYTHON(void*, PyCapsule_GetPointer, PyObject*, const char*)
-OPFORGE_PYTHON(int, PyCapsule_SetPointer, PyObject*, void*)
 OPFORGE_PYTHON(OpforgePyDestructor, PyCapsule_GetDestructor, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyErr_Occurred, )
 OPFORGE_PYTHON(void, PyErr_Clear, )
@@ -380,11 +380,12 @@ OPFORGE_COLD inline std::string shown(PyObject* o) {
     return std::string(p, static_cast<size_t>(n));
 }
 
-// What the facade calls of torch's Python module: types, and the two functions that AOTInductor's wrappers
-// use to turn tensors into the stable ABI's handles and back, for a torch before 2.14.
+// What the facade calls of torch's Python module: types, and for a torch before 2.14 the function by which
+// AOTInductor's wrappers turn a tensor into the stable ABI's handle, and the one by which torch makes an object of a
+// tensor. That takes the tensor by reference, and a handle is its address.
 struct Torch {
     PyObject* take_handle;
-    PyObject* give_handle;
+    PyObject* (*wrap)(AtenTensorHandle);
     PyObject* module;
     struct _typeobject* tensor;
     PyObject* dtype;
@@ -400,7 +401,8 @@ inline const Torch& torch() {
         if (!torch_tensor_from_pyobject || !torch_tensor_to_pyobject) {
             Ref functions = attribute(imported("torch._C").get(), "_aoti");
             t->take_handle = attribute(functions.get(), "unsafe_alloc_void_ptr_from_tensor").release();
-            t->give_handle = attribute(functions.get(), "alloc_tensor_by_stealing_from_void_ptr").release();
+            t->wrap = c10::facade::torch_function<PyObject*(AtenTensorHandle)>(
+                "a tensor", "_Z16THPVariable_WrapRKN2at10TensorBaseE", "libtorch_python.so");
         }
         t->tensor = reinterpret_cast<_typeobject*>(attribute(module.get(), "Tensor").release());
         t->dtype = attribute(module.get(), "dtype").release();
@@ -440,29 +442,14 @@ inline Ref from_tensor(const at::Tensor& t) {
         return Ref::borrow(none());
     }
     const Torch& functions = torch();
-    if (!functions.give_handle) {
-        void* made = nullptr;
-        if (torch_tensor_to_pyobject(t.handle(), nullptr, &made) != AOTI_TORCH_SUCCESS) {
-            conversion_failed();
-        }
-        return Ref::steal(static_cast<PyObject*>(made));
+    if (functions.wrap) {
+        return checked(functions.wrap(t.handle()));
     }
-    // In spite of its name the function copies what the handle refers to: the handle stays ours.
-    // The capsule is used again by the next call; one that comes in between, from Python code, finds none.
-    static std::atomic<PyObject*> kept{nullptr};
-    Ref capsule = Ref::steal(kept.exchange(nullptr));
-    if (capsule) {
-        checked(opforge_PyCapsule_SetPointer(capsule.get(), t.handle()));
-    } else {
-        capsule = checked(opforge_PyCapsule_New(t.handle(), nullptr, nullptr));
+    void* made = nullptr;
+    if (torch_tensor_to_pyobject(t.handle(), nullptr, &made) != AOTI_TORCH_SUCCESS) {
+        conversion_failed();
     }
-    Ref made = checked(
-        opforge_PyObject_CallFunctionObjArgs(functions.give_handle, capsule.get(), static_cast<PyObject*>(nullptr)));
-    PyObject* unset = nullptr;
-    if (kept.compare_exchange_strong(unset, capsule.get())) {
-        capsule.release();
-    }
-    return made;
+    return Ref::steal(static_cast<PyObject*>(made));
 }
 
 // Sets the Python exception that torch and pybind11 make of a C++ exception. Called in a handler.

@@ -10,9 +10,9 @@ inline namespace opforge_facade {
 namespace facade {
 // Returns the function of a name. `what` is what calls it, for the error.
 template <class F>
-F* torch_function(const char* what, const char* symbol) {
-    static void* const library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    void* const found = library ? dlsym(library, symbol) : nullptr;
+F* torch_function(const char* what, const char* symbol, const char* library = "libtorch_cpu.so") {
+    void* const opened = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    void* const found = opened ? dlsym(opened, symbol) : nullptr;
     if (!found) {
         fail(text(what, ": this torch has no function ", symbol));
     }

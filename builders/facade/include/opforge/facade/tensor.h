@@ -156,29 +156,29 @@ public:
     static Tensor adopt(AtenTensorHandle handle) {
         Tensor r;
         if (handle) {
-            r.handle_ = std::shared_ptr<AtenTensorOpaque>(handle, aoti_torch_delete_tensor_object);
+            r.handle_ = Handle(handle);
             bool defined = true;
             facade::check(aoti_torch_is_defined(handle, &defined), "a tensor");
             if (!defined) {
-                r.handle_.reset();
+                r.reset();
             }
         }
         return r;
     }
     AtenTensorHandle handle_or_null() const { return handle_.get(); }
     AtenTensorHandle handle() const {
-        if (__builtin_expect(!handle_, 0)) {
+        if (__builtin_expect(!defined(), 0)) {
             facade::fail("this operation needs a tensor, and the one given is undefined");
         }
         return handle_.get();
     }
 
-    bool defined() const { return static_cast<bool>(handle_); }
-    void reset() { handle_.reset(); }
+    bool defined() const { return handle_.get() != nullptr; }
+    void reset() { handle_ = Handle(); }
     // An undefined tensor has one dimension, and no elements in it, as torch's has.
     int64_t dim() const {
         int64_t n = 1;
-        if (!handle_) {
+        if (!defined()) {
             return n;
         }
         facade::check(aoti_torch_get_dim(handle(), &n), "dim()");
@@ -187,7 +187,7 @@ public:
     int64_t ndimension() const { return dim(); }
     int64_t numel() const {
         int64_t n = 0;
-        if (!handle_) {
+        if (!defined()) {
             return n;
         }
         facade::check(aoti_torch_get_numel(handle(), &n), "numel()");
@@ -195,7 +195,7 @@ public:
     }
     IntArrayRef sizes() const {
         static const int64_t none[] = {0};
-        if (!handle_) {
+        if (!defined()) {
             return none;
         }
         int64_t* p;
@@ -282,7 +282,7 @@ public:
         return MemoryFormat::Contiguous;
     }
     DeprecatedTypeProperties type() const { return {scalar_type(), device(), layout()}; }
-    TensorOptions options() const { return TensorOptions(dtype()).device(device()).layout(layout()); }
+    TensorOptions options() const { return {scalar_type(), device(), layout()}; }
 
     bool requires_grad() const;
     Tensor& set_requires_grad(bool r) const {
@@ -626,7 +626,33 @@ private:
         }
         return true;
     }
-    std::shared_ptr<AtenTensorOpaque> handle_;
+    // Each Tensor has a handle of its own, which counts one reference of torch's. A shared one would need memory for a
+    // count beside torch's.
+    class Handle {
+    public:
+        Handle() = default;
+        explicit Handle(AtenTensorHandle owned) : handle_(owned) {}
+        Handle(const Handle& o) {
+            if (o.handle_) {
+                facade::check(aoti_torch_new_tensor_handle(o.handle_, &handle_), "a tensor");
+            }
+        }
+        Handle(Handle&& o) noexcept : handle_(std::exchange(o.handle_, nullptr)) {}
+        Handle& operator=(Handle o) noexcept {
+            std::swap(handle_, o.handle_);
+            return *this;
+        }
+        ~Handle() {
+            if (handle_) {
+                aoti_torch_delete_tensor_object(handle_);
+            }
+        }
+        AtenTensorHandle get() const { return handle_; }
+
+    private:
+        AtenTensorHandle handle_ = nullptr;
+    };
+    Handle handle_;
 };
 
 inline namespace opforge_facade {

@@ -736,6 +736,8 @@ public:
     template <class T, class = std::enable_if_t<std::is_same_v<std::decay_t<T>, Device> ||
                                                 std::is_same_v<std::decay_t<T>, DeviceType>>>
     TensorOptions(T&& d) : device_(Device(std::forward<T>(d))) {}
+    // Of a tensor, at once: one by one each copy waits for the bytes of the one before.
+    TensorOptions(ScalarType t, Device d, Layout l) : dtype_(t), device_(d), layout_(l) {}
 
     TensorOptions dtype(std::optional<ScalarType> t) const { return with(&TensorOptions::dtype_, t); }
     TensorOptions dtype(ScalarType t) const { return with(&TensorOptions::dtype_, t); }
