@@ -12,7 +12,7 @@ from opforge.errors import RemoteError, SignatureError, WithdrawnError
 from opforge.errors.base import printable
 
 from . import blobs, kinds, statements, topics, withdrawals
-from .accepted_signatures import Lists, judge
+from .accepted_statements import Lists, judge
 from .remotes import Remote
 from .signatures import trust
 from .statements import Signed, UnreadableStatement

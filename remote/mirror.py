@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from opforge.errors import PublishError, SignatureError, StoreError
 
 from . import blobs, contents, kinds, publish, statements, topics, withdrawals
-from .accepted_signatures import counted
+from .accepted_statements import counted
 from .contents import Placed
 from .removals import Uploads
 from .signatures import signing, trust

@@ -37,7 +37,7 @@ from opforge.foundation import settings
 from opforge.foundation.events import emit
 
 from . import blobs, remembered_answers, reverification, topics
-from .accepted_signatures import MAX_SECONDS, Lists, counted, judge
+from .accepted_statements import MAX_SECONDS, Lists, counted, judge
 from .kinds import Kind
 from .offers import Offer
 from .remotes import Remote, configured

@@ -1,6 +1,6 @@
 """Each key's list in a store, signed by that key: its valid releases, and its withdrawn artifacts of any kind.
 
-Whether one artifact is withdrawn is asked by `accepted_signatures.py`.
+Whether one artifact is withdrawn is asked by `accepted_statements.py`.
 
     v1/withdrawals/NAME.json     NAME is the key's: the list, a line feed, and a list of signatures
 

@@ -21,7 +21,7 @@ from opforge.packages.choose.environment import Environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import remotes, statements
-from opforge.remote.accepted_signatures import Lists, judge
+from opforge.remote.accepted_statements import Lists, judge
 from opforge.remote.remotes import Remote
 from opforge.remote.signatures import trust
 from opforge.remote.statements import Signed

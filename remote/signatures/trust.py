@@ -1,6 +1,6 @@
 """The trust file: whose signatures are accepted, for which names, until which day, for every kind of artifact.
 
-A statement is judged by it, and by the lists of withdrawals, in `remote/accepted_signatures.py`.
+A statement is judged by it, and by the lists of withdrawals, in `remote/accepted_statements.py`.
 
     {"format": 1, "withdrawal_days": 30, "keys": [
       {"key": "ci:BASE64", "for": ["op:*", "package:acme/*"], "until": "2027-06-30", "revoked": ""}]}

@@ -222,13 +222,13 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/trust",),
     ),
     "a_release_that_no_list_names_is_taken": Edit(
-        "remote/accepted_signatures.py",
+        "remote/accepted_statements.py",
         "            if listed and digest and listed.released_as(name) != digest:\n",
         "            if False:\n",
         ("tests/unit/packages/registry/test_freshness.py",),
     ),
     "a_copy_of_a_store_is_another_store": Edit(
-        "remote/accepted_signatures.py",
+        "remote/accepted_statements.py",
         'if problem := seen.problem(f"list:{listed.id}", signer.key, listed.seen, must_know, _shown):',
         'if problem := "":',
         ("tests/unit/packages/registry/test_freshness.py",),

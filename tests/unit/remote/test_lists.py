@@ -11,7 +11,7 @@ from support.remote.withdrawing import withdraw
 from opforge.cache.layout import Layout
 from opforge.errors import StoreBehindError, StoreError
 from opforge.remote import remotes, take, withdrawals
-from opforge.remote.accepted_signatures import Lists
+from opforge.remote.accepted_statements import Lists
 from opforge.remote.signatures import keys, trust
 from opforge.remote.stores import open_store
 from opforge.remote.withdrawals import Withdrawals

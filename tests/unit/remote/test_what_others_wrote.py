@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opforge.jits import features
-from opforge.remote.accepted_signatures import MAX_REASONS, counted
+from opforge.remote.accepted_statements import MAX_REASONS, counted
 
 
 def test_255_statements_with_one_fault_are_one_reason():

@@ -1,4 +1,8 @@
-"""Which signatures of a statement count: those of trusted keys whose lists do not withdraw it, and name a release."""
+"""Judges whole statements: who has signed one, whether those keys may sign it, and whether a list withdraws it.
+
+A statement is accepted if a trusted key has signed it whose list does not withdraw it, and names it if it is a release.
+Which keys count, and for which names, is decided by the trust file: `signatures/trust.py`.
+"""
 
 from __future__ import annotations
 
