@@ -1,7 +1,7 @@
 """Judges whole statements: who has signed one, whether those keys may sign it, and whether a list withdraws it.
 
 A statement is accepted if a trusted key has signed it whose list does not withdraw it, and names it if it is a release.
-Which keys count, and for which names, is decided by the trust file: `signatures/trust.py`.
+Which keys count, and for which names, is decided by the trust file: `signatures/trust_file.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opforge.errors import DamagedListError, SignatureError, StoreBehindError, W
 from . import clocks, remembered_answers, withdrawals
 from .kinds import Kind
 from .remotes import Remote
-from .signatures import seen, trust
+from .signatures import seen, trust_file
 from .signatures.signing import Named
 from .statements import Signed
 from .stores.protocol import ObjectStore
@@ -75,7 +75,7 @@ def judge(
     item: Signed,
     what: str,
     kind: Kind,
-    trusted: trust.Trust | None,
+    trusted: trust_file.Trust | None,
     lists: Lists,
     parse: Callable[[bytes], Stated],
 ) -> tuple[Stated, AcceptedKey]:
@@ -88,7 +88,7 @@ def judge(
         return parse(item.data), AcceptedKey("")
     signers = trusted.signers(what, item.data, item.signatures)
     stated = parse(item.data)
-    signers = trust.allowed(signers, stated.subject, what)
+    signers = trust_file.allowed(signers, stated.subject, what)
     digest = item.digest if kind.is_released else ""
     return stated, lists.accepted(what, stated.title, signers, kind.needs_withdrawals, digest)
 
@@ -96,7 +96,7 @@ def judge(
 class Lists:
     """The lists of the keys in one store, each read once. One that is damaged, or behind, stops no other key."""
 
-    def __init__(self, store: ObjectStore, remote: Remote, trusted: trust.Trust, is_fresh: bool) -> None:
+    def __init__(self, store: ObjectStore, remote: Remote, trusted: trust_file.Trust, is_fresh: bool) -> None:
         """Begins without a list; `is_fresh` uses none that was read before."""
         self._store, self._remote, self._trust, self._is_fresh = store, remote, trusted, is_fresh
         self._lists: dict[Named, Withdrawals | None] = {}
@@ -110,7 +110,7 @@ class Lists:
         return [listed for listed in self._lists.values() if listed]
 
     def accepted(
-        self, what: str, name: str, signers: Sequence[trust.TrustedKey], is_required: bool, digest: str = ""
+        self, what: str, name: str, signers: Sequence[trust_file.TrustedKey], is_required: bool, digest: str = ""
     ) -> AcceptedKey:
         """Returns a signer that still stands by a statement, at best one that has not withdrawn it at all.
 
@@ -168,7 +168,7 @@ class Lists:
             raise behind
         return digests, problems
 
-    def _problem(self, signer: trust.TrustedKey, listed: Withdrawals | None, is_required: bool) -> str:
+    def _problem(self, signer: trust_file.TrustedKey, listed: Withdrawals | None, is_required: bool) -> str:
         if listed is None:
             return f"there is no list of withdrawals of the key {signer.key.name}" if is_required else ""
         now = time.time()
@@ -177,7 +177,7 @@ class Lists:
             problem += f"; {clocks.explained(self._store, withdrawals.name_of(listed.key), listed.date, now)}"
         return problem
 
-    def of(self, signer: trust.TrustedKey) -> Withdrawals | None:
+    def of(self, signer: trust_file.TrustedKey) -> Withdrawals | None:
         """Returns the list of a key; None if there is none. Raises StoreBehindError, DamagedListError, StoreError."""
         key = signer.key
         if key in self._refused:
@@ -190,7 +190,7 @@ class Lists:
                 raise
         return self._lists[key]
 
-    def _asked(self, signer: trust.TrustedKey) -> Withdrawals | None:
+    def _asked(self, signer: trust_file.TrustedKey) -> Withdrawals | None:
         remembered = remembered_answers.withdrawn(self._remote, signer)
         is_used = remembered is not None and remembered.is_recent and not self._is_fresh
         if remembered and is_used and not self._seen_problem(signer, remembered.listed):
@@ -206,7 +206,7 @@ class Lists:
             self.new.append(listed)
         return listed
 
-    def _seen_problem(self, signer: trust.TrustedKey, listed: Withdrawals | None) -> str:
+    def _seen_problem(self, signer: trust_file.TrustedKey, listed: Withdrawals | None) -> str:
         """Returns why a list, or that there is none, must not be used: a newer one was seen. Keeps what is new.
 
         A copy of a store has the same list: what was seen of it counts by whichever URL it was read.
@@ -219,7 +219,7 @@ class Lists:
         stated = listed.seen._replace(said=_said(listed))
         return seen.problem(url, signer.key, stated, must_know, _shown, functools.partial(_lacking, listed))
 
-    def _fetched(self, signer: trust.TrustedKey) -> tuple[Withdrawals | None, bytes]:
+    def _fetched(self, signer: trust_file.TrustedKey) -> tuple[Withdrawals | None, bytes]:
         """Returns the list of a key, and the file that holds it."""
         name = withdrawals.name_of(signer.key.name)
         stored = self._store.get(name, withdrawals.MAX_BYTES)

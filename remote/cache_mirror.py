@@ -19,7 +19,7 @@ from . import blobs, kinds, mirror, publish, remembered_answers, reverification,
 from .kinds import Kind, StoredArtifact
 from .mirror import Copied
 from .remotes import Remote
-from .signatures import trust
+from .signatures import trust_file
 from .signatures.keys import Signer
 from .stores import open_store
 from .stores.protocol import ObjectStore
@@ -97,13 +97,13 @@ def _put(source: ObjectStore, kind: Kind, one: StoredArtifact, note: FetchedOffe
             if (tree,) != stated.trees:
                 raise ValueError(OTHER_BYTES)
             source.put_if_absent(tree.blob.name, file)
-    _put_lists(source, note.remote, [key for key in trust.read().keys if key.key.name in item.signers])
+    _put_lists(source, note.remote, [key for key in trust_file.read().keys if key.key.name in item.signers])
     topics.edit_items(
         source, topics.name_of(stated.kind, stated.topic), lambda before: [*before, item], one.name, source.url
     )
 
 
-def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust.TrustedKey]) -> None:
+def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust_file.TrustedKey]) -> None:
     """Puts the lists of keys into the folder, as they were read last from a remote: of two the newer."""
     for signer in signers:
         noted, name = remembered_answers.withdrawn(remote, signer), withdrawals.name_of(signer.key.name)

@@ -14,7 +14,7 @@ from opforge.errors.base import printable
 from . import blobs, kinds, statements, topics, withdrawals
 from .accepted_statements import Lists, judge
 from .remotes import Remote
-from .signatures import trust
+from .signatures import trust_file
 from .statements import Signed, UnreadableStatement
 from .stores.protocol import ListedObject, ObjectStore
 from .topics import Topic
@@ -119,7 +119,7 @@ def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None
 
     Raises TrustFileError, StoreError if the store cannot be listed.
     """
-    trusted, checked, shown = trust.read(), list[Item](), withdrawals.Unverified(store)
+    trusted, checked, shown = trust_file.read(), list[Item](), withdrawals.Unverified(store)
     lists = Lists(store, remote, trusted, is_fresh=True)
     for topic in topics.in_store(store):
         for placed in of_topic(store, topic):
@@ -132,7 +132,7 @@ def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None
 
 
 def _problem(
-    store: ObjectStore, remote: Remote, trusted: trust.Trust, lists: Lists, topic: Topic, signed: Signed
+    store: ObjectStore, remote: Remote, trusted: trust_file.Trust, lists: Lists, topic: Topic, signed: Signed
 ) -> str:
     """Returns why a statement would not be accepted, or an empty text. One that is withdrawn is listed as that."""
     kind = kinds.of(topic.kind)

@@ -24,7 +24,7 @@ from . import fetched_entries, remembered_answers
 from .offers import Offer
 from .op_statements import OP
 from .remotes import Remote
-from .signatures import trust
+from .signatures import trust_file
 from .statements import UnreadableStatement
 from .take import FAILURES, ConfiguredRemotes, Taken, UnfitError, Wanted
 
@@ -102,7 +102,7 @@ class RemoteEntries:
             remotes, others = self._remotes.asked(wanted)
             rejected += others
             if remotes:
-                trust.read()  # if it cannot be used, that is one error, and no remote's
+                trust_file.read()  # if it cannot be used, that is one error, and no remote's
         except FAILURES as error:
             log.warning("%s: nothing is fetched: %s", request.op, error)
             return False, (*rejected, Rejected(str(request.store.layout), str(error)))

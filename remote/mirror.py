@@ -19,8 +19,8 @@ from . import blobs, contents, kinds, publish, statements, topics, withdrawals
 from .accepted_statements import counted
 from .contents import Placed
 from .removals import Uploads
-from .signatures import signing, trust
-from .signatures.trust import Trust, TrustedKey
+from .signatures import signing, trust_file
+from .signatures.trust_file import Trust, TrustedKey
 from .statements import Signed, UnreadableStatement
 from .stores.protocol import ListedObject as StoredFile
 from .stores.protocol import ObjectStore
@@ -94,7 +94,7 @@ class Copying:
     def __init__(self, source: ObjectStore, target: ObjectStore, report: Report, is_unsigned: bool) -> None:
         """Reads the trust file. Raises TrustFileError."""
         self._source, self._target, self._report = source, target, report
-        self._trust = None if is_unsigned else trust.read()
+        self._trust = None if is_unsigned else trust_file.read()
         self._done = set[TrustedKey]()
         """The keys whose lists of withdrawals were copied."""
 
@@ -191,7 +191,7 @@ def _verified(by: Trust | None, topic: Topic, placed: Placed) -> tuple[Placed, l
             offer = kind.offer(stated)
         except ValueError as error:
             raise UnreadableStatement(f"{placed.label} {error}".strip()) from error
-        keys = trust.allowed(keys, offer.subject, what)
+        keys = trust_file.allowed(keys, offer.subject, what)
         if placed.label and placed.label != offer.label:
             raise UnreadableStatement(f"its topic names it {placed.label}, and it is {offer.label}")
     good = [one for one in placed.signed.signatures if any(signing.is_signed(data, one, key.key) for key in keys)]

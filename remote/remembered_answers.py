@@ -18,7 +18,7 @@ from opforge.foundation.memory import FlatStamps
 
 from . import withdrawals
 from .remotes import Remote
-from .signatures.trust import TrustedKey
+from .signatures.trust_file import TrustedKey
 from .stores.urls import OPENING
 from .withdrawals import Withdrawals
 

@@ -28,8 +28,8 @@ from .kind_table import KINDS
 from .kinds import Kind
 from .offers import Offer
 from .remotes import Remote
-from .signatures import trust
-from .signatures.trust import Trust
+from .signatures import trust_file
+from .signatures.trust_file import Trust
 from .statements import Signed
 from .withdrawals import LOADING, Withdrawals
 
@@ -52,9 +52,9 @@ def trusted(what: str) -> Trust | None:
 
     Raises TrustFileError if others could have changed it.
     """
-    path, data = trust.content()
+    path, data = trust_file.content()
     try:
-        return trust.parse(path, data)
+        return trust_file.parse(path, data)
     except TrustFileError as error:
         log.warning("%s: only artifacts that were fetched before are used: %s", what, error)
         return None
@@ -77,7 +77,7 @@ def verify_again(
         try:
             signers = by.signers(what, item.data, item.signatures)
             offer = parse(item.data)
-            names = [each.key.name for each in trust.allowed(signers, offer.subject, what)]
+            names = [each.key.name for each in trust_file.allowed(signers, offer.subject, what)]
         except SignatureError:
             _keep(path, note, note.refused())
             raise

@@ -41,7 +41,7 @@ from .accepted_statements import MAX_SECONDS, Lists, counted, judge
 from .kinds import Kind
 from .offers import Offer
 from .remotes import Remote, configured
-from .signatures import trust
+from .signatures import trust_file
 from .statements import Signed
 from .stores import open_store
 from .stores.protocol import ObjectStore
@@ -174,7 +174,7 @@ class ConfiguredRemotes:
     def _take(self, remote: Remote, wanted: Wanted) -> Sought[int]:
         """Fetches the artifacts that a remote has. Returns their number. Raises FAILURES."""
         began, problems, count = time.perf_counter(), list[str](), 0
-        trust.read()  # before a store is asked: if it cannot be used, nothing of any remote is
+        trust_file.read()  # before a store is asked: if it cannot be used, nothing of any remote is
         store = open_store(remote.url, settings.offline())
         candidates, others = judged(store, remote, wanted, self._is_fresh)
         rejected = list(others)
@@ -282,8 +282,8 @@ def judged(store: ObjectStore, remote: Remote, wanted: Wanted, is_fresh: bool) -
     items = topics.read_items(store, kind.topic_file(wanted.topic), str(remote))
     if not items:
         return [], (Rejected(str(remote), NOTHING),)
-    trusted = None if remote.is_unsigned else trust.read()
-    lists = Lists(store, remote, trusted or trust.Trust(""), is_fresh)
+    trusted = None if remote.is_unsigned else trust_file.read()
+    lists = Lists(store, remote, trusted or trust_file.Trust(""), is_fresh)
     usable, rejected = list[Candidate](), list[Rejected]()
     refused, unreadable = list[SignatureError](), list[str]()
     what, rank = f"{wanted.what}: an offer of {remote}", 0
@@ -362,7 +362,7 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
     known to have withdrawn counts. A list that is damaged, or older than was seen, hides no other key's.
     """
     try:
-        trusted = trust.read()
+        trusted = trust_file.read()
     except TrustFileError:
         return  # the use of what was fetched says so
     now = time.time()

@@ -40,7 +40,7 @@ from opforge.foundation.files import make_folder, read_file, write_file
 from . import clocks, statements, topics
 from .signatures.seen import Seen
 from .signatures.signing import is_signed
-from .signatures.trust import TrustedKey
+from .signatures.trust_file import TrustedKey
 from .statements import Signed
 from .stores.protocol import ObjectStore, StoredObject
 from .stores.urls import resolved, spelled

@@ -26,10 +26,10 @@ def builder() -> Any:
 
 def key() -> dict[str, Any]:
     """Makes a key and trusts it."""
-    from opforge.remote.signatures import keys, trust
+    from opforge.remote.signatures import keys, trust_file
 
     public = keys.create("bench")
-    trust.write(trust.read()._replace(keys=(trust.TrustedKey(public, ("op:*",)),)))
+    trust_file.write(trust_file.read()._replace(keys=(trust_file.TrustedKey(public, ("op:*",)),)))
     return {}
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from opforge.errors import ExtraNotInstalledError
 from opforge.foundation.files import read_file
 from opforge.packages.form import digests, metadata
-from opforge.remote.signatures import trust
-from opforge.remote.signatures.trust import Workflow
+from opforge.remote.signatures import trust_file
+from opforge.remote.signatures.trust_file import Workflow
 
 ISSUER = "https://token.actions.githubusercontent.com"
 HOST = "https://github.com"
@@ -25,7 +25,7 @@ MAX_BUNDLE_BYTES = 1 << 20
 
 def has_rule(name: str) -> bool:
     """Returns whether a rule of the trust file says whose signatures of a package count. Raises TrustFileError."""
-    return bool(trust.read().workflows_of(f"package:{name}"))
+    return bool(trust_file.read().workflows_of(f"package:{name}"))
 
 
 def problem(name: str, folder: str) -> str:
@@ -33,7 +33,7 @@ def problem(name: str, folder: str) -> str:
 
     Raises TrustFileError; ExtraNotInstalledError if there is a signature to verify, and `sigstore` is not installed.
     """
-    stated = trust.read()
+    stated = trust_file.read()
     rules = stated.workflows_of(f"package:{name}")
     if not rules:
         return ""

@@ -21,7 +21,7 @@ from opforge.packages.form.version import Version
 from opforge.remote import blobs, statements, withdrawals
 from opforge.remote.blobs import Tree
 from opforge.remote.publish import PackedTree, send, send_file
-from opforge.remote.signatures import trust
+from opforge.remote.signatures import trust_file
 from opforge.remote.signatures.keys import Signer
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
@@ -186,7 +186,9 @@ def _there(store: ObjectStore, facts: Release, signer: Signer | None, own: str =
 def _is_trusted(signed: Signed, name: str) -> bool:
     """Returns whether a key has signed a release that this machine trusts for its name. Raises TrustFileError."""
     try:
-        return bool(trust.verify(name, signed.data, signed.signatures, f"{release.KIND}:{name}", trust.read()))
+        return bool(
+            trust_file.verify(name, signed.data, signed.signatures, f"{release.KIND}:{name}", trust_file.read())
+        )
     except SignatureError:
         return False
 

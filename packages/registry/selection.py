@@ -23,7 +23,7 @@ from opforge.packages.form.version import Range, Version
 from opforge.remote import remotes, statements
 from opforge.remote.accepted_statements import Lists, judge
 from opforge.remote.remotes import Remote
-from opforge.remote.signatures import trust
+from opforge.remote.signatures import trust_file
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
@@ -152,13 +152,13 @@ def sources(urls: Sequence[str] = (), offline: bool = False) -> list[Source]:
 
     Raises SettingError, StoreError, TrustFileError: if what this user trusts cannot be read, none is asked.
     """
-    trusted = trust.read()
+    trusted = trust_file.read()
     chosen = [remotes.parse(url, "--remote") for url in urls] or remotes.configured()
     is_offline = offline or settings.offline()
     return [_source(remote, open_store(remote.url, is_offline), trusted) for remote in chosen]
 
 
-def _source(remote: Remote, store: ObjectStore, trusted: trust.Trust) -> Source:
+def _source(remote: Remote, store: ObjectStore, trusted: trust_file.Trust) -> Source:
     fresh, recent = (Lists(store, remote, trusted, is_fresh) for is_fresh in (True, False))
     return Source(remote, store, fresh, recent)
 
@@ -185,7 +185,7 @@ def accepted_release(source: Source, lists: Lists, signed: Signed, name: str, nu
     Raises SignatureError, also for one that its signer has withdrawn from use, StoreError, KernelFormatError.
     """
     where = f"{source.remote}/{statements.name_of(signed.digest)}"
-    trusted = None if source.remote.is_unsigned else trust.read()
+    trusted = None if source.remote.is_unsigned else trust_file.read()
     parse = functools.partial(release.parse, where=where, name=name, number=number)
     parsed, accepted = judge(signed, f"{name} {number}", release.PACKAGE, trusted, lists, parse)
     return Verified(parsed, signed, accepted.key, source, accepted.withdrawn)

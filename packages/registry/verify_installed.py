@@ -8,7 +8,7 @@ from opforge.errors import OpforgeError
 from opforge.foundation.files import changed_path, read_file
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import Installed, InstalledVariant
-from opforge.remote.signatures import trust
+from opforge.remote.signatures import trust_file
 
 from . import release as releases
 
@@ -50,7 +50,7 @@ def _signature_problems(installed: Installed) -> list[str]:
         signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
         stated = releases.parse(signed.data, path, installed.name, installed.version)
         if installed.signer:
-            trust.verify(path, signed.data, signed.signatures, f"package:{installed.name}", trust.read())
+            trust_file.verify(path, signed.data, signed.signatures, f"package:{installed.name}", trust_file.read())
     except OSError as error:
         return [f"its release {os.path.basename(path)} cannot be read ({error.strerror})"]
     except (OpforgeError, ValueError) as error:

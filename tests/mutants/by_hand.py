@@ -25,7 +25,7 @@ VALIDITY, LIBRARY, TRUST = (
     "src/opforge/fast_path/library.py",
     "src/opforge/foundation/file_owners.py",
 )
-RULES, KEYS = "ops/csrc/include/opforge/rules.h", "remote/signatures/trust.py"
+RULES, KEYS = "ops/csrc/include/opforge/rules.h", "remote/signatures/trust_file.py"
 BUILDS, FAULTS, OTHERS = SPINE + "builds.py", SPINE + "faults.py", SPINE + "other_users.py"
 REMOTES, PACKAGES, OPS = SPINE + "remotes.py", SPINE + "packages.py", SPINE + "ops.py"
 INTEGRITY = ("tests/unit/cache/records", "tests/unit/cache/store", FAULTS)

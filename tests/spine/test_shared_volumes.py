@@ -103,7 +103,8 @@ def test_settings_and_keys_are_not_read_from_a_folder_that_is_named(folder):
     assert "ConfigFileError" in answer and "/mnt can be written by everybody. Only user 0 can run: chmod go-w" in answer
     trust_file = {"OPFORGE_TRUST_FILE": "/mnt/trust.json", "OPFORGE_TRUSTED_FOLDERS": "/mnt"}
     code = (
-        "from opforge.remote.signatures import trust\ntry:\n  trust.read()\nexcept Exception as error:\n  print(error)"
+        "from opforge.remote.signatures import trust_file\n"
+        "try:\n  trust_file.read()\nexcept Exception as error:\n  print(error)"
     )
     answer = containers.run_python(code, folder, setup=f"{EMPTY_DIR}; echo '{{}}' > /mnt/trust.json", env=trust_file)
     assert "The trust file /mnt/trust.json cannot be used: /mnt can be written by everybody" in answer

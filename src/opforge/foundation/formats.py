@@ -38,7 +38,7 @@ BENCH = 4
 STORE = "v2"
 """The folder of a store's format: `cache/layout.py`."""
 TRUST = 1
-"""The trust file: `remote/signatures/trust.py`."""
+"""The trust file: `remote/signatures/trust_file.py`."""
 SEEN = 1
 """The newest seen list of each signer: `remote/signatures/seen.py`."""
 FETCHED = 1

@@ -14,7 +14,7 @@ from opforge.remote import remembered_answers, reverification, take
 from opforge.remote.offers import MAX_PAGES, Offer
 from opforge.remote.publish import push
 from opforge.remote.remotes import Remote
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 from opforge.remote.take import FAILURES, Taken, UnfitError, Wanted
 
@@ -95,7 +95,7 @@ class PageRemotes:
         Returns whether that one has published something.
         """
         try:
-            trust.read()
+            trust_file.read()
         except TrustFileError:  # `fetch` has warned of it: nothing that another machine publishes could be used
             return False
         target = self._remotes.claim(self._wanted, (JIT.name, self._wanted.topic), seconds)

@@ -18,7 +18,7 @@ from opforge.fast_path import library
 from opforge.fast_path.library import RECORD, Entry
 from opforge.jits import features, private_folder
 from opforge.remote import statements
-from opforge.remote.signatures import trust
+from opforge.remote.signatures import trust_file
 from opforge.remote.statements import UnreadableStatement
 
 from . import archive, form, origins
@@ -84,9 +84,9 @@ def _verified(path: str, file: Archive, name: str, unsigned: bool) -> tuple[Mapp
         return form.facts_of(statements.parse_as(signed.data, KIND)), Origin(path, ())
     if not signed.signatures:
         raise SignatureError(path, "it has no signature", UNSIGNED)
-    signers = trust.read().signers(path, signed.data, signed.signatures)
+    signers = trust_file.read().signers(path, signed.data, signed.signatures)
     stated = statements.parse_as(signed.data, KIND)
-    signers = trust.allowed(signers, f"{KIND}:{stated.topic}", path)
+    signers = trust_file.allowed(signers, f"{KIND}:{stated.topic}", path)
     if stated.topic != name:
         reason = f"it was signed as the program {stated.topic!r}, and {name!r} is expected"
         raise SignatureError(path, reason, OTHER_NAME.format(stated.topic))

@@ -31,7 +31,7 @@ from opforge.remote import (
     topics,
     withdrawals,
 )
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 torch = pytest.importorskip("torch")
@@ -203,8 +203,8 @@ class TestRefused:
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch
     ):
         public, lab = keys.create("lab"), keys.signer("lab")
-        trusted = tuple(trust.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
-        trust.write(trust.read()._replace(keys=trusted))
+        trusted = tuple(trust_file.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
+        trust_file.write(trust_file.read()._replace(keys=trusted))
         withdrawals.publish(nodes.store, keys.signer("ci"), "ci")
         put(nodes, tmp_path, where, signer="lab")
         assert self.entered() == 1
@@ -276,8 +276,8 @@ class TestRefused:
         (listed,) = contents.items(nodes.store)
         said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
         withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{listed.label}": said})
-        trusted = tuple(trust.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
-        trust.write(trust.read()._replace(keys=trusted))
+        trusted = tuple(trust_file.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
+        trust_file.write(trust_file.read()._replace(keys=trusted))
         assert self.entered() == 1 and folder.stat().st_ino == before and not warnings_of_the_cache()
 
     def test_one_that_was_fetched_and_is_damaged_is_fetched_again(self, nodes, tmp_path, where, warnings_of_the_cache):

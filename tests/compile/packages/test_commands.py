@@ -14,7 +14,7 @@ from support.text_files import write
 
 from opforge.cli import group
 from opforge.packages.load import get_kernel as loading
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 
@@ -29,7 +29,9 @@ def user(tmp_path, monkeypatch):
     (tmp_path / "registry").mkdir()
     monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/registry")
     monkeypatch.chdir(python_project(tmp_path / "plain", text="def value():\n    return 7\n"))
-    trust.write(trust.Trust(settings.trust_file(), (trust.TrustedKey(keys.create("ci"), ("package:acme/*",)),)))
+    trust_file.write(
+        trust_file.Trust(settings.trust_file(), (trust_file.TrustedKey(keys.create("ci"), ("package:acme/*",)),))
+    )
     loading.reset()
 
     def run(*words):

@@ -15,7 +15,7 @@ from opforge.cli import group
 from opforge.errors import PackError, SettingError
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 POOL = "from concurrent.futures import ThreadPoolExecutor\ndef pool():\n    return ThreadPoolExecutor(1)\n"
@@ -25,7 +25,7 @@ POOL = "from concurrent.futures import ThreadPoolExecutor\ndef pool():\n    retu
 def folder(tmp_path, monkeypatch, builds_are_shared):
     """A project, a remote, a key, and a module that makes an executor."""
     os.mkdir(tmp_path / "remote")
-    trust.write(trust.read()._replace(keys=(trust.TrustedKey(keys.create("ci"), ("op:*",)),)))
+    trust_file.write(trust_file.read()._replace(keys=(trust_file.TrustedKey(keys.create("ci"), ("op:*",)),)))
     monkeypatch.setenv("OPFORGE_REMOTES", f"file://{tmp_path}/remote?push=1")
     write(tmp_path, "pack_pool.py", POOL)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -19,7 +19,7 @@ from opforge.fast_path import library
 from opforge.jits import features
 from opforge.programs import form, load, origins, save
 from opforge.programs.archive import Archive
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -55,7 +55,7 @@ def exported(tmp_path_factory, shared_store):
 def key(own_store):
     """A key that may sign programs whose names begin with `block`."""
     public = keys.create("ci")
-    trust.write(trust.read()._replace(keys=(trust.TrustedKey(public, ("program:block*",)),)))
+    trust_file.write(trust_file.read()._replace(keys=(trust_file.TrustedKey(public, ("program:block*",)),)))
     return public
 
 
@@ -219,7 +219,7 @@ class TestRefused:
         assert reason.startswith("no key that signed it may sign program:other: ci may sign program:block*")
 
     def test_a_statement_of_another_key(self, file):
-        trust.write(trust.read()._replace(keys=()))
+        trust_file.write(trust_file.read()._replace(keys=()))
         assert self.refused(file, SignatureError).startswith("the key ci is not in the trust file")
 
     def test_a_file_of_torch_alone(self, exported, tmp_path, key):
@@ -287,7 +287,9 @@ class TestRefused:
     ):
         op, program = exported
         lab = keys.create("lab")
-        trust.write(trust.read()._replace(keys=tuple(trust.TrustedKey(one, ("program:*",)) for one in (key, lab))))
+        trust_file.write(
+            trust_file.read()._replace(keys=tuple(trust_file.TrustedKey(one, ("program:*",)) for one in (key, lab)))
+        )
         brought, path = str(tmp_path / "brought.pt2"), str(tmp_path / "block.pt2")
         with monkeypatch.context() as patch:
             patch.setattr(keys, "signer", lambda signer_of=keys.signer: signer_of(signer or "ci"))

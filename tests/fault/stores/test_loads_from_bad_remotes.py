@@ -19,7 +19,7 @@ from opforge.builders.lookup import remotes as lookups
 from opforge.cache.maintenance import listing
 from opforge.errors import StoreError
 from opforge.remote import entry_source, remotes, take
-from opforge.remote.signatures import trust
+from opforge.remote.signatures import trust_file
 from opforge.remote.stores.web.store import WebStore
 from opforge.remote.stores.web.timing import Timing
 
@@ -155,7 +155,7 @@ def test_every_byte_of_a_small_file_matters(nodes, builder, kind, monkeypatch, t
 @pytest.mark.parametrize("days", [-400, 400])
 def test_a_wrong_clock_stops_the_fetch_and_says_so(nodes, builder, days, monkeypatch):
     nodes.built(builder)
-    trust.write(trust.read()._replace(withdrawal_days=30.0))
+    trust_file.write(trust_file.read()._replace(withdrawal_days=30.0))
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + days * 86400)
     match, rejected = nodes.fetch(builder)

@@ -13,7 +13,7 @@ from opforge.packages.installed.layout import Root
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry import install_release, publish, selection
 from opforge.packages.sources import reading
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 QUICK = Options(tried=False)
@@ -37,7 +37,9 @@ class Registry:
     def trust(self, *names: str) -> None:
         """Trusts the registry's key for packages of these names alone."""
         scopes = tuple(f"package:{name}" for name in names)
-        trust.write(trust.Trust(settings.trust_file(), (trust.TrustedKey(self.key, scopes),) if scopes else ()))
+        trust_file.write(
+            trust_file.Trust(settings.trust_file(), (trust_file.TrustedKey(self.key, scopes),) if scopes else ())
+        )
 
     def packed(
         self, name: str = "acme/plain", number: str = "1", text: str = "VALUE = 1\n", depends: Any = None

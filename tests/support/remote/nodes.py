@@ -9,7 +9,7 @@ from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.remote import publish, remotes, statements, topics
 from opforge.remote.op_statements import OP
-from opforge.remote.signatures import keys, signing, trust
+from opforge.remote.signatures import keys, signing, trust_file
 from opforge.remote.stores import open_store
 
 EVERYTHING = ("op:*", "package:*/*")
@@ -30,9 +30,9 @@ class Nodes:
 
     def trust(self, public, *others, **fields):
         """Writes a trust file that holds these keys alone; `fields` are those of the first one."""
-        first = trust.TrustedKey(public, **{"scopes": EVERYTHING, **fields})
-        entries = (first, *(trust.TrustedKey(other, EVERYTHING) for other in others))
-        trust.write(trust.read()._replace(keys=entries))
+        first = trust_file.TrustedKey(public, **{"scopes": EVERYTHING, **fields})
+        entries = (first, *(trust_file.TrustedKey(other, EVERYTHING) for other in others))
+        trust_file.write(trust_file.read()._replace(keys=entries))
 
     def trust_file(self):
         """Returns the path of the trust file."""

@@ -19,7 +19,7 @@ from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import install_release, selection
 from opforge.remote import blobs, kinds, remotes, statements, topics, withdrawals
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 
@@ -143,7 +143,7 @@ class NoteShop(Shop):
         self.url = f"file://{self.folder}"
         self.store = open_store(self.url)
         public = keys.create("ci")
-        trust.write(trust.read()._replace(keys=(trust.TrustedKey(public, ("note:*",)),)))
+        trust_file.write(trust_file.read()._replace(keys=(trust_file.TrustedKey(public, ("note:*",)),)))
         self._numbers = itertools.count(1)
         self.publish()
         self.publish()
@@ -175,9 +175,9 @@ class NoteShop(Shop):
         stored = store.get(statements.name_of(digest), statements.MAX_BYTES)
         try:
             signed = statements.read_file(stored.data if stored else b"", digest)
-            signers = trust.read().signers("it", signed.data, signed.signatures)
+            signers = trust_file.read().signers("it", signed.data, signed.signatures)
             stated = statements.parse_as(signed.data, "note", "greetings")
-            trust.allowed(signers, "note:greetings", "it")
+            trust_file.allowed(signers, "note:greetings", "it")
             if kinds.of("note").offer(stated).label != label:
                 return None
             with tempfile.TemporaryDirectory() as scratch, open(os.path.join(scratch, "blob"), "w+b") as file:

@@ -25,7 +25,7 @@ from opforge.jits import features, page, private_folder, scope, store
 from opforge.jits.kind import JIT
 from opforge.jits.page import PageTopic
 from opforge.remote import statements, topics
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 
 CODE = {"code": b"machine code"}
 
@@ -436,9 +436,9 @@ def test_a_page_whose_list_names_a_path_outside(own_store):
 def test_a_scope_of_the_kind_that_is_gone_names_the_new_one(nodes):
     instead = re.escape("in place of triton:NAME jit:triton/LABEL for kernels, and")
     with pytest.raises(ValueError, match=rf"'triton:\*' is not a scope: expected .*{instead}"):
-        trust.scope("triton:*")
+        trust_file.scope("triton:*")
     nodes.trust(nodes.public, scopes=("op:*",))
     path = nodes.trust_file()
     path.write_text(path.read_text().replace('"op:*"', '"triton:*"'))
     with pytest.raises(TrustFileError, match=instead):
-        trust.read()
+        trust_file.read()

@@ -19,8 +19,8 @@ from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.project import hub_signatures, install_hub_locked
 from opforge.packages.sources import reading
-from opforge.remote.signatures import trust
-from opforge.remote.signatures.trust import Workflow
+from opforge.remote.signatures import trust_file
+from opforge.remote.signatures.trust_file import Workflow
 
 RULE = Workflow(("package:acme/*",), "acme/kernels", ".github/workflows/build.yaml", "main")
 
@@ -50,7 +50,9 @@ def variant(tmp_path, monkeypatch, instance):
 
 def rule(variant, **fields):
     root = os.path.join(variant, *[os.pardir] * 6, "root.json")
-    trust.write(trust.Trust(settings.trust_file(), workflows=(RULE._replace(root=os.path.abspath(root), **fields),)))
+    trust_file.write(
+        trust_file.Trust(settings.trust_file(), workflows=(RULE._replace(root=os.path.abspath(root), **fields),))
+    )
 
 
 def signed(instance, variant, **fields):
@@ -179,4 +181,4 @@ def test_without_sigstore_the_extra_is_named(instance, variant, monkeypatch):
 def test_a_rule_that_cannot_be_used_is_an_error_with_its_line(fields, problem):
     value = {"format": 1, "sigstore": [{"for": ["package:a/*"], **fields}], "keys": []}
     with pytest.raises(TrustFileError, match=rf"line 1: (.|\n)*{problem}"):
-        trust.parse("trust.json", json.dumps(value).encode())
+        trust_file.parse("trust.json", json.dumps(value).encode())

@@ -16,7 +16,7 @@ from support.remote.withdrawing import entries_of, withdraw
 from opforge.cache import current
 from opforge.cli import group
 from opforge.remote import cache_mirror, topics, withdrawals
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 OTHER = "0" * 32 + "-" + "0" * 16
@@ -151,7 +151,7 @@ def test_of_two_lists_of_a_key_neither_hides_what_the_other_withdraws(nodes, tar
     there.mkdir()
     withdraw(target, OTHER)
     withdraw(other := open_store(f"file://{there}"), "1" * 32 + "-" + "1" * 16)
-    signer, name = trust.read().keys[0], withdrawals.name_of("ci")
+    signer, name = trust_file.read().keys[0], withdrawals.name_of("ci")
     content = other.get(name, withdrawals.MAX_BYTES).data
     noted = types.SimpleNamespace(listed=withdrawals.verified(content, signer), content=content)
     monkeypatch.setattr(cache_mirror.remembered_answers, "withdrawn", lambda *_: noted)

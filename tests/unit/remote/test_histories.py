@@ -30,7 +30,7 @@ from opforge.packages.pack.run import Options, pack
 from opforge.packages.registry import index, publish, selection
 from opforge.packages.sources import reading
 from opforge.remote import topics
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 LONG = tiers.is_long()
@@ -103,8 +103,8 @@ class Histories(RuleBasedStateMachine):
 
     def trust(self, client, names):
         self.trusted[client] = names
-        entries = tuple(trust.TrustedKey(self.public[name], ("package:acme/*",)) for name in sorted(names))
-        trust.write(trust.read()._replace(keys=entries))
+        entries = tuple(trust_file.TrustedKey(self.public[name], ("package:acme/*",)) for name in sorted(names))
+        trust_file.write(trust_file.read()._replace(keys=entries))
 
     def changed(self):
         """Keeps the store as it is after a change."""

@@ -9,7 +9,7 @@ from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.remote import contents, mirror, statements, topics, withdrawals
 from opforge.remote.op_statements import OP
-from opforge.remote.signatures import keys, signing, trust
+from opforge.remote.signatures import keys, signing, trust_file
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
 from opforge.remote.withdrawals import Unverified
@@ -87,7 +87,9 @@ class TestSignatures:
         from support import note_kind
 
         note_kind.register(monkeypatch)
-        trust.write(trust.read()._replace(keys=tuple(one._replace(scopes=("note:*",)) for one in trust.read().keys)))
+        trust_file.write(
+            trust_file.read()._replace(keys=tuple(one._replace(scopes=("note:*",)) for one in trust_file.read().keys))
+        )
         digest = note_kind.publish(nodes.store, "greetings", 1, b"one", keys.signer("ci"))
         note_kind.publish(target, "greetings", 1, b"one", lab)
         copied(nodes, target)
@@ -252,5 +254,5 @@ def test_whatever_a_source_holds_the_target_keeps_what_it_has(nodes, target, ent
         assert all(set(item.signatures) <= after[item.data] for item in before)
         assert said <= set(entries_of(Unverified(target).of("ci")))
         for item in items(target, entry):
-            assert trust.read().signers("it", item.data, item.signatures)
+            assert trust_file.read().signers("it", item.data, item.signatures)
     assert not [item.problem for item in contents.items(target) if item.problem]

@@ -12,7 +12,7 @@ from opforge.cache.layout import Layout
 from opforge.errors import StoreBehindError, StoreError
 from opforge.remote import remotes, take, withdrawals
 from opforge.remote.accepted_statements import Lists
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 from opforge.remote.withdrawals import Withdrawals
 
@@ -49,7 +49,7 @@ def lists(nodes, monkeypatch):
         return listed
 
     monkeypatch.setattr(Lists, "of", of)
-    return Lists(nodes.store, remotes.configured()[0], trust.read(), False)
+    return Lists(nodes.store, remotes.configured()[0], trust_file.read(), False)
 
 
 def test_a_list_that_is_held_back_stops_no_release_of_another_key(lists):
@@ -64,9 +64,9 @@ def test_a_package_that_only_a_list_that_is_held_back_may_name_is_an_error(lists
 def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_withdrawal(nodes, tmp_path):
     (remote,), name = remotes.configured(), withdrawals.name_of("ci")
     nodes.trust(nodes.public)
-    (signer,) = trust.read().keys
+    (signer,) = trust_file.read().keys
     withdraw(nodes.store, ENTRY)
-    assert Lists(nodes.store, remote, trust.read(), True).of(signer)
+    assert Lists(nodes.store, remote, trust_file.read(), True).of(signer)
     (tmp_path / "other").mkdir()
     other = open_store(f"file://{tmp_path}/other")
     withdraw(other, "1" * 32 + "-" + "1" * 16)
@@ -76,4 +76,4 @@ def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_with
     shutil.rmtree(nodes.folder / "node-caches", ignore_errors=True)
     nodes.enter("another")
     with pytest.raises(StoreBehindError, match="it is not the list seen before, and lacks entries of it"):
-        Lists(nodes.store, remote, trust.read(), True).of(signer)
+        Lists(nodes.store, remote, trust_file.read(), True).of(signer)

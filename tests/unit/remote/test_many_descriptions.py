@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from support import sample_ops, tiers
 
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores.folder import lock, store, tree
 from opforge.remote.stores.folder.store import FolderStore
 
@@ -75,7 +75,7 @@ def test_look_up_publishing_and_trust_ask_for_the_same_whatever_the_remote_holds
 
     def trusted():
         nodes.trust(nodes.public, keys.create(f"other{len(keys.names())}"))
-        assert len(trust.read().keys) == 2
+        assert len(trust_file.read().keys) == 2
 
     def measured(turn, builder):
         nodes.enter("builder")

@@ -12,7 +12,7 @@ from opforge.cli.completion import names as completion
 from opforge.cli.verbs import PLAIN
 from opforge.remote import contents, mirror, remembered_answers, remotes, topics
 from opforge.remote.kind_table import KINDS
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 pytestmark = pytest.mark.compile
@@ -43,7 +43,9 @@ def trusted(nodes, **fields):
 def trust_a_second_key(nodes):
     public = keys.create("lab")
     nodes.trust(nodes.public, public)
-    trust.write(trust.read()._replace(keys=tuple(one._replace(scopes=EVERYTHING) for one in trust.read().keys)))
+    trust_file.write(
+        trust_file.read()._replace(keys=tuple(one._replace(scopes=EVERYTHING) for one in trust_file.read().keys))
+    )
 
 
 def offline(monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opforge.builders.lookup import tuning_results as tuned_records
 from opforge.errors import OpforgeError
 from opforge.remote import statements, topics, withdrawals
-from opforge.remote.signatures import signing, trust
+from opforge.remote.signatures import signing, trust_file
 from opforge.remote.statements import Signed, Statement
 from opforge.remote.topics import ListedStatement, Listing
 from opforge.remote.withdrawals import LOADING, Withdrawal, Withdrawals
@@ -78,14 +78,14 @@ def test_tuning_results(tmp_path_factory, op, size, value, cores, name):
 @given(scope=TEXT, until=TEXT, days=st.floats())
 def test_the_trust_file(tmp_path_factory, scope, until, days):
     path = str(tmp_path_factory.mktemp("config") / "trust.json")
-    content = trust.Trust(path, (trust.TrustedKey(KEY, (scope,), until),), days, True)
+    content = trust_file.Trust(path, (trust_file.TrustedKey(KEY, (scope,), until),), days, True)
 
     def write():
-        trust.write(content)
+        trust_file.write(content)
         with open(path, "rb") as file:
             return file.read(), content
 
-    check(write, lambda data: trust.parse(path, data))
+    check(write, lambda data: trust_file.parse(path, data))
 
 
 def test_a_withdrawal_of_a_name_that_no_list_can_hold_is_refused():

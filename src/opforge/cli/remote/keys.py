@@ -16,7 +16,7 @@ from opforge.cli.output import emit_json, show_table
 from opforge.remote.kind_table import FORMER_NAMED, KINDS, scope_of
 
 if TYPE_CHECKING:
-    from opforge.remote.signatures.trust import TrustedKey
+    from opforge.remote.signatures.trust_file import TrustedKey
 
 FORMS = (
     f"expected what the key may sign: {', '.join(map(scope_of, KINDS))}. NAME may be a glob: --for 'op:*' for every op,"
@@ -60,9 +60,9 @@ def list_command(as_json: bool) -> None:
     Example:
       opforge key list
     """
-    from opforge.remote.signatures import keys, trust
+    from opforge.remote.signatures import keys, trust_file
 
-    trusted, own = trust.read(), [_own(name) for name in keys.names()]
+    trusted, own = trust_file.read(), [_own(name) for name in keys.names()]
     if as_json:
         fields = [entry._asdict() | {"key": str(entry.key)} for entry in trusted.keys]
         return emit_json({"path": trusted.path, "trusted": fields, "secret": own})
@@ -111,7 +111,7 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
       opforge key trust ci.pub --for 'op:*'
       opforge key trust acme.pub --for 'package:acme/*' --for 'op:acme_*' --until 2027-06-30
     """
-    from opforge.remote.signatures import signing, trust
+    from opforge.remote.signatures import signing, trust_file
 
     text, shown = key, key.partition(":")[0][:80]  # after the name could be a secret
     if os.path.isfile(key):
@@ -123,22 +123,22 @@ def trust_command(key: str, scopes: Sequence[str], until: str, as_json: bool) ->
     except ValueError as error:
         raise click.UsageError(f"{shown!r} {_no_public_key(text, error)}") from None
     try:
-        until = trust.check_date(until)
+        until = trust_file.check_date(until)
     except ValueError as error:
         raise click.UsageError(f"--until {until!r}: expected a day such as 2027-06-30.") from error
     if not scopes:
         raise click.UsageError(f"--for is missing: {FORMS}")
     for scope in scopes:
         try:
-            trust.scope(scope)
+            trust_file.scope(scope)
         except ValueError:
             raise click.UsageError(f"--for {scope!r}: {FORMS}") from None
-    entry = trust.TrustedKey(public, tuple(scopes), until)
+    entry = trust_file.TrustedKey(public, tuple(scopes), until)
     if entry.problem(time.time()):
         raise click.UsageError(f"--until {until!r} has passed: expected today or a later day.")
-    with trust.held() as content:
+    with trust_file.held() as content:
         kept = [other for other in content.keys if other.key != public]
-        trust.write(content._replace(keys=(*kept, entry)))
+        trust_file.write(content._replace(keys=(*kept, entry)))
     for other in content.keys:
         if other.key == public and other.revoked:
             messages.show("note", f"this key was revoked on {other.revoked}, and is trusted again")
@@ -171,17 +171,17 @@ def revoke_command(name: str, as_json: bool) -> None:
     Example:
       opforge key revoke ci
     """
-    from opforge.remote.signatures import trust
+    from opforge.remote.signatures import trust_file
 
-    day = time.strftime(trust.DATE, time.gmtime())
-    with trust.held() as content:
+    day = time.strftime(trust_file.DATE, time.gmtime())
+    with trust_file.held() as content:
         if name not in [entry.key.name for entry in content.keys]:
             others = ", ".join(entry.key.name for entry in content.keys) or "no key"
             raise click.UsageError(f"{name!r} is not a key in {content.path}, which holds: {others}.")
         changed = [
             entry._replace(revoked=entry.revoked or day) if entry.key.name == name else entry for entry in content.keys
         ]
-        trust.write(content._replace(keys=tuple(changed)))
+        trust_file.write(content._replace(keys=tuple(changed)))
     return _show(next(entry for entry in changed if entry.key.name == name), "revoked", content.path, as_json)
 
 

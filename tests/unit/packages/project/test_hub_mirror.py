@@ -26,7 +26,7 @@ from opforge.packages.project import hub_library, hub_mirror, lock_file, locking
 from opforge.packages.project.install_locked import install_locked
 from opforge.packages.registry import dependencies, selection
 from opforge.packages.sources import reading
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 
 LABEL = "torch-cpu"
 ASKS = "from kernels import get_kernel_dep\nVALUE = get_kernel_dep('Acme/Base').VALUE + {}\n"
@@ -149,8 +149,8 @@ def test_a_file_that_differs_from_its_digest_is_not_published(hub, registry):
 
 def test_an_unsigned_package_that_a_rule_covers_is_not_published(hub, registry):
     hub.push_kernel()
-    rule = trust.Workflow(("package:acme/*",), "acme/kernels", "build.yaml", "main")
-    trust.write(trust.read()._replace(workflows=(rule,)))
+    rule = trust_file.Workflow(("package:acme/*",), "acme/kernels", "build.yaml", "main")
+    trust_file.write(trust_file.read()._replace(workflows=(rule,)))
     with pytest.raises(PublishError, match="it is not signed: it has no metadata"):
         mirrored(registry)
     assert not registry.files()

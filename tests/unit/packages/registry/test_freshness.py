@@ -13,7 +13,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, publish, selection
 from opforge.remote import mirror, statements, topics, withdrawals
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
 INDEX, LIST = topics.name_of("package", "acme/plain"), withdrawals.name_of("ci")
@@ -33,8 +33,8 @@ def publish_as(registry, key, **more):
 
 
 def trust_keys(*publics, **fields):
-    entries = tuple(trust.TrustedKey(public, ("package:acme/*",)) for public in publics)
-    trust.write(trust.read()._replace(keys=entries, **fields))
+    entries = tuple(trust_file.TrustedKey(public, ("package:acme/*",)) for public in publics)
+    trust_file.write(trust_file.read()._replace(keys=entries, **fields))
 
 
 class TestTheIndexIsACache:

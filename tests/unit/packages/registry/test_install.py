@@ -32,7 +32,7 @@ from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install_release, selection, verify_installed
 from opforge.remote import blobs, contents, statements, topics, withdrawals
-from opforge.remote.signatures import keys, trust
+from opforge.remote.signatures import keys, trust_file
 from opforge.remote.withdrawals import LOADING
 
 
@@ -155,7 +155,7 @@ def test_no_list_of_withdrawals_is_no_answer_where_it_must_be_known(registry, mo
     registry.publish()
     write(registry.scratch, "file", "")
     monkeypatch.setenv("XDG_STATE_HOME", str(registry.scratch / "file"))
-    trust.write(trust.read()._replace(requires_state=True))
+    trust_file.write(trust_file.read()._replace(requires_state=True))
     with pytest.raises(SignatureError) as error:
         registry.install()
     assert "the record of its signer's lists cannot be kept in" in str(error.value)

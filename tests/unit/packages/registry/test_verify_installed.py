@@ -12,7 +12,7 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import receipt, releases
 from opforge.packages.registry import verify_installed
 from opforge.remote import statements
-from opforge.remote.signatures import trust
+from opforge.remote.signatures import trust_file
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_changed_metadata_is_noticed(registry, installed):
 
 
 def test_a_key_that_was_revoked_since_is_reported(registry, installed):
-    content = trust.read()
-    trust.write(content._replace(keys=tuple(key._replace(revoked="2026-01-01") for key in content.keys)))
+    content = trust_file.read()
+    trust_file.write(content._replace(keys=tuple(key._replace(revoked="2026-01-01") for key in content.keys)))
     shallow, deep = installed()
     assert shallow == [] and "revoked" in deep[0]
 

@@ -13,7 +13,7 @@ class RemoteOfFarm:
     """A remote in a folder, and a key that signs and is trusted, for processes started with `env`."""
 
     def __init__(self, folder):
-        from opforge.remote.signatures import keys, trust
+        from opforge.remote.signatures import keys, trust_file
 
         self.folder = folder
         os.makedirs(folder / "remote")
@@ -21,7 +21,7 @@ class RemoteOfFarm:
         self.env = {"XDG_CONFIG_HOME": str(folder / "config")}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_CONFIG_HOME", self.env["XDG_CONFIG_HOME"])
-            trust.write(trust.read()._replace(keys=(trust.TrustedKey(keys.create("ci"), ("op:*",)),)))
+            trust_file.write(trust_file.read()._replace(keys=(trust_file.TrustedKey(keys.create("ci"), ("op:*",)),)))
 
     @property
     def asking(self):

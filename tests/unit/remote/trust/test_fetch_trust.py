@@ -16,7 +16,7 @@ from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
 from opforge.remote import reverification, statements, take, topics, withdrawals
 from opforge.remote.entry_source import WantedEntry
-from opforge.remote.signatures import keys, signing, trust
+from opforge.remote.signatures import keys, signing, trust_file
 
 
 class TestSignatures:
@@ -110,7 +110,7 @@ class TestWithdrawing:
         with monkeypatch.context() as patch:
             patch.setattr(withdrawals.time, "time", lambda: later)
             assert nodes.fetch(builder)[0]
-        trust.write(trust.read()._replace(withdrawal_days=30.0))
+        trust_file.write(trust_file.read()._replace(withdrawal_days=30.0))
         with monkeypatch.context() as patch:
             patch.setattr(withdrawals.time, "time", lambda: later)
             match, rejected = nodes.fetch(builder, "other")
@@ -212,9 +212,9 @@ def _remote(nodes):
 
 
 def _trust():
-    from opforge.remote.signatures import trust
+    from opforge.remote.signatures import trust_file
 
-    return trust.read()
+    return trust_file.read()
 
 
 def _request(builder):

@@ -10,7 +10,7 @@ from opforge.remote import withdrawals
 from opforge.remote.remembered_answers import note_withdrawn
 from opforge.remote.remembered_answers import withdrawn as remembered
 from opforge.remote.remotes import parse
-from opforge.remote.signatures import signing, trust
+from opforge.remote.signatures import signing, trust_file
 
 SECRET = signing.new_secret("ci")
 
@@ -24,7 +24,7 @@ def _mistake(*_arguments: Any) -> Any:
 
 
 def test_a_mistake_in_reading_a_list_of_withdrawals_is_no_list_that_was_forgotten(monkeypatch):
-    trusted = trust.TrustedKey(signing.Named("ci", bytes(32)), ("op:*",))
+    trusted = trust_file.TrustedKey(signing.Named("ci", bytes(32)), ("op:*",))
     remote = parse("https://example.com")
     note_withdrawn(
         remote, trusted, withdrawals.file_of(withdrawals.Withdrawals("ci", 1700000000.0, id="0" * 16), _signed)

@@ -16,7 +16,7 @@ from support.remote.withdrawing import withdraw
 from opforge.foundation import environment, memory, memory_writer
 from opforge.foundation.files import read_file
 from opforge.remote import remembered_answers, withdrawals
-from opforge.remote.signatures import seen, signing, trust
+from opforge.remote.signatures import seen, signing, trust_file
 from opforge.remote.signatures.seen import Seen
 
 URL = "https://cache.example/ops"
@@ -72,7 +72,7 @@ class TestNothingMakesALoadForget:
         (path,) = [path for path in paths if json.loads(read_file(path, 9999))["store"] == nodes.url]
         with open(path, "w") as file:
             file.write("{}")
-        (signer,) = trust.read().keys
+        (signer,) = trust_file.read().keys
         seen.reset()
         with caplog.at_level(logging.WARNING, "opforge"):
             assert seen.problem_of_none(nodes.url, signer.key) == ""
@@ -120,7 +120,7 @@ class TestWhereItCannotBeWritten:
         )
 
     def test_a_policy_that_requires_it_refuses(self, nodes, builder, entry):
-        trust.write(trust.read()._replace(requires_state=True))
+        trust_file.write(trust_file.read()._replace(requires_state=True))
         match, rejected = nodes.fetch(builder)
         assert match is None
         reason = f"{nodes.folder}/file/opforge/seen ({nodes.folder}/file is not a folder)"
@@ -130,8 +130,8 @@ class TestWhereItCannotBeWritten:
 
 
 def test_a_policy_that_requires_it_changes_nothing_where_it_can_be_kept(nodes, builder, entry):
-    trust.write(trust.read()._replace(requires_state=True))
-    assert trust.read().requires_state
+    trust_file.write(trust_file.read()._replace(requires_state=True))
+    assert trust_file.read().requires_state
     assert nodes.fetch(builder)[0].key == entry.key
 
 

@@ -13,7 +13,7 @@ from support.owners import as_root
 
 from opforge.cli.remote import keys
 from opforge.errors import SignatureError, TrustFileError
-from opforge.remote.signatures import signing, trust
+from opforge.remote.signatures import signing, trust_file
 
 DATA = b"signed bytes"
 JULY = 1_782_900_000.0  # 2026-07-01
@@ -30,19 +30,21 @@ def secret():
 
 
 def trusted(secret, **fields):
-    return trust.Trust("trust.json", (trust.TrustedKey(signing.public_of(secret), **{"scopes": ("op:*",), **fields}),))
+    return trust_file.Trust(
+        "trust.json", (trust_file.TrustedKey(signing.public_of(secret), **{"scopes": ("op:*",), **fields}),)
+    )
 
 
 def refusal(content, *signatures, name="op:relu"):
     with pytest.raises(SignatureError) as raised:
-        trust.allowed(content.signers("it", DATA, signatures, JULY), name, "it")
+        trust_file.allowed(content.signers("it", DATA, signatures, JULY), name, "it")
     return raised.value.reason
 
 
 def test_a_trusted_key_is_accepted_for_its_names(secret):
     content = trusted(secret, scopes=("op:my_*",), until="2026-12-31")
     signed = signing.sign(DATA, secret)
-    (key,) = trust.allowed(content.signers("it", DATA, [signed], JULY), "op:my_relu", "it")
+    (key,) = trust_file.allowed(content.signers("it", DATA, [signed], JULY), "op:my_relu", "it")
     assert key.key.name == "ci"
 
 
@@ -76,7 +78,7 @@ def test_a_key_is_used_on_its_last_day(secret):
 @pytest.mark.parametrize("day", ["0027-06-30", "0999-12-31", "2026-1-2"])
 def test_a_year_of_less_than_four_digits_has_passed(secret, day):
     """Such as 0027 in the place of 2027: by the order of texts, 27 comes after 2026."""
-    until = trust.check_date(day)
+    until = trust_file.check_date(day)
     assert until == "2026-01-02" or until == day
     with pytest.raises(SignatureError, match=f"the key ci ended on {until}"):
         trusted(secret, until=until).signers("relu", DATA, [signing.sign(DATA, secret)])
@@ -118,19 +120,19 @@ def test_one_accepted_signature_of_several_is_enough(secret):
 
 def test_two_keys_of_one_name_while_one_replaces_the_other(secret):
     newer = signing.new_secret("ci")
-    content = trust.Trust("", (*trusted(secret, revoked="2026-05-01").keys, *trusted(newer).keys))
+    content = trust_file.Trust("", (*trusted(secret, revoked="2026-05-01").keys, *trusted(newer).keys))
     assert content.signers("it", DATA, [signing.sign(DATA, newer)])
 
 
 def test_the_file_reads_back(secret):
     content = trusted(secret, scopes=("op:a*", "package:b/c"), until="2027-06-30", revoked="2026-05-01")
-    written = content._replace(path=trust.read().path, withdrawal_days=7.0)
-    trust.write(written)
-    assert trust.read() == written
+    written = content._replace(path=trust_file.read().path, withdrawal_days=7.0)
+    trust_file.write(written)
+    assert trust_file.read() == written
 
 
 def test_without_a_file_no_key_is_trusted():
-    assert trust.read().keys == ()
+    assert trust_file.read().keys == ()
 
 
 HEAD = '{"format": 1,\n "keys": [\n'
@@ -227,57 +229,57 @@ HEAD = '{"format": 1,\n "keys": [\n'
     ],
 )
 def test_a_damaged_file_is_one_error_that_names_the_line(content, problem, secret):
-    path = trust.read().path
+    path = trust_file.read().path
     os.makedirs(os.path.dirname(path))
     with open(path, "wb") as file:
         file.write(content.replace("%s", str(signing.public_of(secret))).encode("latin-1"))
     with pytest.raises(TrustFileError) as error:
-        trust.read()
+        trust_file.read()
     assert f"The trust file {path} cannot be used: {problem}" in str(error.value)
     assert "Correct that line: nothing is fetched or installed before." in str(error.value)
 
 
 def test_a_secret_key_in_the_file_is_not_shown(secret):
-    path = trust.read().path
+    path = trust_file.read().path
     os.makedirs(os.path.dirname(path))
     with open(path, "w") as file:
         file.write(json.dumps({"format": 1, "keys": [{"key": str(secret), "for": ["op:*"]}]}))
     with pytest.raises(TrustFileError) as error:
-        trust.read()
+        trust_file.read()
     assert str(secret).partition(":")[2][:8] not in str(error.value)
 
 
 def test_a_file_that_others_can_write_is_refused(secret):
-    trust.write(trusted(secret)._replace(path=trust.read().path))
-    os.chmod(trust.read().path, 0o666)
+    trust_file.write(trusted(secret)._replace(path=trust_file.read().path))
+    os.chmod(trust_file.read().path, 0o666)
     with pytest.raises(TrustFileError, match=r"has mode 666, so others can change it\. Run: chmod go-w"):
-        trust.read()
+        trust_file.read()
 
 
 def test_a_folder_that_others_can_write_is_refused(secret):
-    path = trust.read().path
-    trust.write(trusted(secret)._replace(path=path))
+    path = trust_file.read().path
+    trust_file.write(trusted(secret)._replace(path=path))
     os.chmod(os.path.dirname(path), 0o777)
     with pytest.raises(TrustFileError, match="can be written by everybody"):
-        trust.read()
+        trust_file.read()
 
 
 @as_root
 def test_a_file_of_another_user_is_refused(secret):
-    path = trust.read().path
-    trust.write(trusted(secret)._replace(path=path))
+    path = trust_file.read().path
+    trust_file.write(trusted(secret)._replace(path=path))
     os.chown(path, 65534, 65534)
     with pytest.raises(TrustFileError, match="it belongs to user 65534"):
-        trust.read()
+        trust_file.read()
 
 
 def test_a_file_that_all_users_read_stays_readable(tmp_path, monkeypatch, secret):
     path = tmp_path / "site.json"
     monkeypatch.setenv("OPFORGE_TRUST_FILE", str(path))
-    trust.write(trusted(secret)._replace(path=str(path)))
+    trust_file.write(trusted(secret)._replace(path=str(path)))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
-    trust.write(trusted(secret, revoked="2026-05-01")._replace(path=str(path)))
+    trust_file.write(trusted(secret, revoked="2026-05-01")._replace(path=str(path)))
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
@@ -287,30 +289,30 @@ def test_the_file_may_be_elsewhere(tmp_path, monkeypatch, secret):
         json.dumps({"format": 1, "keys": [{"key": str(signing.public_of(secret)), "for": ["op:*"]}]})
     )
     os.chmod(tmp_path / "site.json", 0o644)
-    assert [key.key.name for key in trust.read().keys] == ["ci"]
+    assert [key.key.name for key in trust_file.read().keys] == ["ci"]
 
 
 def test_keys_that_are_changed_at_the_same_time_are_all_kept(secret, monkeypatch):
-    path = trust.read().path
-    trust.write(trusted(secret)._replace(path=path))
-    write = trust.write
+    path = trust_file.read().path
+    trust_file.write(trusted(secret)._replace(path=path))
+    write = trust_file.write
 
     def write_slowly(content):
         time.sleep(0.2)
         write(content)
 
-    monkeypatch.setattr(trust, "write", write_slowly)
+    monkeypatch.setattr(trust_file, "write", write_slowly)
     publics = [str(signing.public_of(signing.new_secret(f"lab{number}"))) for number in range(2)]
     with ThreadPoolExecutor(3) as threads:
         added = [threads.submit(keys.trust_command.callback, public, ("op:*",), "", False) for public in publics]
         added.append(threads.submit(keys.revoke_command.callback, "ci", False))
         for future in added:
             future.result(timeout=60)
-    revoked = {entry.key.name: bool(entry.revoked) for entry in trust.read().keys}
+    revoked = {entry.key.name: bool(entry.revoked) for entry in trust_file.read().keys}
     assert revoked == {"ci": True, "lab0": False, "lab1": False}
 
 
 def test_a_trust_file_in_a_folder_that_cannot_be_written_is_an_error(monkeypatch):
-    monkeypatch.setattr(trust, "can_write", lambda folder: False)  # of root it is never true
-    with pytest.raises(TrustFileError, match=r"it cannot be written \(its folder is read-only\)"), trust.held():
+    monkeypatch.setattr(trust_file, "can_write", lambda folder: False)  # of root it is never true
+    with pytest.raises(TrustFileError, match=r"it cannot be written \(its folder is read-only\)"), trust_file.held():
         pass
