@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from opforge.errors import DamagedListError, SignatureError, StoreBehindError, WithdrawnError
 
-from . import clocks, remembered_answers, withdrawals
+from . import clocks, remembered_answers, withdrawal_lists
 from .kinds import Kind
 from .remotes import Remote
 from .signatures import seen, trust_file
@@ -22,7 +22,7 @@ from .signatures.signing import Named
 from .statements import Signed
 from .stores.protocol import ObjectStore
 from .topics import DAMAGED
-from .withdrawals import CHOOSING, LOADING, NOTHING, WHAT, Withdrawal, Withdrawals
+from .withdrawal_lists import CHOOSING, LOADING, NOTHING, WHAT, Withdrawal, Withdrawals
 
 GONE = "Use another version, or ask the holder of the key"
 HINT = "The holder of the key renews the list with: opforge withdraw URL"
@@ -174,7 +174,7 @@ class Lists:
         now = time.time()
         problem = listed.age_problem(self._trust.withdrawal_days, now)
         if problem and listed.date > now:
-            problem += f"; {clocks.explained(self._store, withdrawals.name_of(listed.key), listed.date, now)}"
+            problem += f"; {clocks.explained(self._store, withdrawal_lists.name_of(listed.key), listed.date, now)}"
         return problem
 
     def of(self, signer: trust_file.TrustedKey) -> Withdrawals | None:
@@ -221,10 +221,10 @@ class Lists:
 
     def _fetched(self, signer: trust_file.TrustedKey) -> tuple[Withdrawals | None, bytes]:
         """Returns the list of a key, and the file that holds it."""
-        name = withdrawals.name_of(signer.key.name)
-        stored = self._store.get(name, withdrawals.MAX_BYTES)
+        name = withdrawal_lists.name_of(signer.key.name)
+        stored = self._store.get(name, withdrawal_lists.MAX_BYTES)
         try:
-            return (withdrawals.verified(stored.data, signer), stored.data) if stored else (None, b"")
+            return (withdrawal_lists.verified(stored.data, signer), stored.data) if stored else (None, b"")
         except ValueError as error:
             raise DamagedListError(str(self._remote), f"reading {name}", str(error), DAMAGED) from error
 
@@ -258,4 +258,4 @@ def _lacking(listed: Withdrawals, known: Mapping[str, Any]) -> str:
 
 def _shown(number: int) -> str:
     """Returns how messages name a list of withdrawals."""
-    return f"the one of {time.strftime(withdrawals.DATE, time.gmtime(number))}"
+    return f"the one of {time.strftime(withdrawal_lists.DATE, time.gmtime(number))}"

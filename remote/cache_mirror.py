@@ -15,7 +15,7 @@ from opforge.cache.records import fetched_offer
 from opforge.cache.records.fetched_offer import FetchedOffer
 from opforge.errors import PublishError
 
-from . import blobs, kinds, mirror, publish, remembered_answers, reverification, statements, topics, withdrawals
+from . import blobs, kinds, mirror, publish, remembered_answers, reverification, statements, topics, withdrawal_lists
 from .kinds import Kind, StoredArtifact
 from .mirror import Copied
 from .remotes import Remote
@@ -106,16 +106,16 @@ def _put(source: ObjectStore, kind: Kind, one: StoredArtifact, note: FetchedOffe
 def _put_lists(source: ObjectStore, remote: str, signers: Iterable[trust_file.TrustedKey]) -> None:
     """Puts the lists of keys into the folder, as they were read last from a remote: of two the newer."""
     for signer in signers:
-        noted, name = remembered_answers.withdrawn(remote, signer), withdrawals.name_of(signer.key.name)
+        noted, name = remembered_answers.withdrawn(remote, signer), withdrawal_lists.name_of(signer.key.name)
         if noted is None or noted.listed is None:
             continue
-        there = source.get(name, withdrawals.MAX_BYTES)
+        there = source.get(name, withdrawal_lists.MAX_BYTES)
         if there is None:
             source.put_if_absent(name, noted.content)
             continue
-        before = withdrawals.verified(there.data, signer)
+        before = withdrawal_lists.verified(there.data, signer)
         if noted.listed.order > before.order and not noted.listed.lacks(before):
             source.put_if_unchanged(name, noted.content, there.version)
         elif before.lacks(noted.listed):
-            problem = f"{withdrawals.WHAT} of {signer.key.name} that {remote} has differs from another remote's"
+            problem = f"{withdrawal_lists.WHAT} of {signer.key.name} that {remote} has differs from another remote's"
             raise ValueError(f"{problem}: {DIFFER}")

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from opforge.errors import RemoteError, SignatureError, WithdrawnError
 from opforge.errors.base import printable
 
-from . import blobs, kinds, statements, topics, withdrawals
+from . import blobs, kinds, statements, topics, withdrawal_lists
 from .accepted_statements import Lists, judge
 from .remotes import Remote
 from .signatures import trust_file
 from .statements import Signed, UnreadableStatement
 from .stores.protocol import ListedObject, ObjectStore
 from .topics import Topic
-from .withdrawals import CHOOSING, NOTHING, Unverified, Withdrawal
+from .withdrawal_lists import CHOOSING, NOTHING, Unverified, Withdrawal
 
 
 class Item(NamedTuple):
@@ -71,7 +71,7 @@ def of_topic(store: ObjectStore, topic: Topic) -> Iterator[Placed]:
 
 def items(store: ObjectStore, kind: str = "") -> Iterator[Item]:
     """Yields every statement of a store, or those of a kind. Signatures are not verified. Raises StoreError."""
-    lists = withdrawals.Unverified(store)
+    lists = withdrawal_lists.Unverified(store)
     for topic in topics.in_store(store, kind):
         for placed in of_topic(store, topic):
             yield _item(topic, placed, lists)
@@ -79,7 +79,7 @@ def items(store: ObjectStore, kind: str = "") -> Iterator[Item]:
 
 def of_name(store: ObjectStore, kind: str, topic: str) -> Iterator[Item]:
     """Yields the statements of one topic, as `items` does. The store need not be able to list what it holds."""
-    name, lists = topics.name_of(kind, topic), withdrawals.Unverified(store)
+    name, lists = topics.name_of(kind, topic), withdrawal_lists.Unverified(store)
     stored = store.get(name, topics.MAX_LISTING_BYTES)
     if stored is not None:
         read = topics.read(stored.data, kind, topic, ListedObject(name, len(stored.data), 0.0))
@@ -119,7 +119,7 @@ def verify(store: ObjectStore, remote: Remote, on_progress: Callable[[int], None
 
     Raises TrustFileError, StoreError if the store cannot be listed.
     """
-    trusted, checked, shown = trust_file.read(), list[Item](), withdrawals.Unverified(store)
+    trusted, checked, shown = trust_file.read(), list[Item](), withdrawal_lists.Unverified(store)
     lists = Lists(store, remote, trusted, is_fresh=True)
     for topic in topics.in_store(store):
         for placed in of_topic(store, topic):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from opforge.errors import StoreError
 
-from . import clocks, removals, statements, topics, withdrawals
+from . import clocks, removals, statements, topics, withdrawal_lists
 from .statements import UnreadableStatement
 from .stores.protocol import ListedObject, ObjectStore
 
@@ -82,10 +82,10 @@ def _released(store: ObjectStore) -> Iterator[str]:
 
     Whether the lists are signed is not looked at. Raises StoreError, also for one that is damaged.
     """
-    lists = [file.name for file in store.list(withdrawals.FOLDER)]
-    for name, data in store.read_each(lists, withdrawals.MAX_BYTES):
+    lists = [file.name for file in store.list(withdrawal_lists.FOLDER)]
+    for name, data in store.read_each(lists, withdrawal_lists.MAX_BYTES):
         try:
-            released = withdrawals.parse(withdrawals.signed(data).data).released
+            released = withdrawal_lists.parse(withdrawal_lists.signed(data).data).released
         except ValueError as error:
             raise _stopped(store, name, str(error), DAMAGED.format(name)) from error
         for labels in released.values():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from opforge.errors import PublishError, SignatureError, StoreError
 
-from . import blobs, contents, kinds, publish, statements, topics, withdrawals
+from . import blobs, contents, kinds, publish, statements, topics, withdrawal_lists
 from .accepted_statements import counted
 from .contents import Placed
 from .removals import Uploads
@@ -26,7 +26,7 @@ from .stores.protocol import ListedObject as StoredFile
 from .stores.protocol import ObjectStore
 from .topics import Listing, Topic
 from .transfer import Report, Reported, ignore
-from .withdrawals import Withdrawals
+from .withdrawal_lists import Withdrawals
 
 Accepts = Callable[[str, str, str], bool]
 """Returns whether a statement is copied, by its kind, its name, such as that of its op, and its label."""
@@ -293,8 +293,8 @@ def _copy_list(source: ObjectStore, target: ObjectStore, key: TrustedKey) -> Non
     A source that cannot list is asked too. Raises ValueError if it must not take that one's place, StoreError,
     PublishError.
     """
-    name = withdrawals.name_of(key.key.name)
-    ours = source.get(name, withdrawals.MAX_BYTES)
+    name = withdrawal_lists.name_of(key.key.name)
+    ours = source.get(name, withdrawal_lists.MAX_BYTES)
     if ours is None:
         return
     listed = _list_in(source, ours.data, key)
@@ -306,14 +306,14 @@ def _copy_list(source: ObjectStore, target: ObjectStore, key: TrustedKey) -> Non
         if there.lacks(listed):
             problem = f"the one in {target.url} differs from the one in {source.url}"
             hint = f"the holder of the key brings them together: opforge withdraw {target.url} NAME"
-            raise ValueError(f"{withdrawals.WHAT} of {key.key.name}: {problem}; {hint}")
+            raise ValueError(f"{withdrawal_lists.WHAT} of {key.key.name}: {problem}; {hint}")
         return None
 
-    topics.edit(target, name, withdrawals.MAX_BYTES, change)
+    topics.edit(target, name, withdrawal_lists.MAX_BYTES, change)
 
 
 def _list_in(store: ObjectStore, content: bytes, key: TrustedKey) -> Withdrawals:
     try:
-        return withdrawals.verified(content, key)
+        return withdrawal_lists.verified(content, key)
     except ValueError as error:
         raise ValueError(f"{store.url}: {error}") from error

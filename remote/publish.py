@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from opforge.errors import PublishError
 from opforge.foundation.events import emit
 
-from . import blobs, removals, statements, topics, withdrawals
+from . import blobs, removals, statements, topics, withdrawal_lists
 from .kinds import Kind, StoredArtifact
 from .offers import merged
 from .remotes import Remote
@@ -119,7 +119,7 @@ def add_statement(
 
     def add() -> bool:
         if signer:
-            withdrawals.publish(store, signer, item.signatures[0].name)
+            withdrawal_lists.publish(store, signer, item.signatures[0].name)
         return topics.edit_items(store, name, lambda before: merged(before, item, kind.parse, kind.merge), what, where)
 
     return send(store, kind, item, [blob] if blob else [], add, what)

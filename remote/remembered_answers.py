@@ -16,11 +16,11 @@ from opforge.errors import StoreError
 from opforge.foundation import memory, memory_writer, settings
 from opforge.foundation.memory import FlatStamps
 
-from . import withdrawals
+from . import withdrawal_lists
 from .remotes import Remote
 from .signatures.trust_file import TrustedKey
 from .stores.urls import OPENING
-from .withdrawals import Withdrawals
+from .withdrawal_lists import Withdrawals
 
 OFFLINE = "OPFORGE_OFFLINE=1 forbids the network"
 MISS_SECONDS = 600.0
@@ -130,7 +130,7 @@ def withdrawn(remote: Remote | str, trusted: TrustedKey) -> Noted | None:
         return None
     content = value["list"].encode()
     try:
-        listed = withdrawals.parse(withdrawals.signed(content).data) if content else None
+        listed = withdrawal_lists.parse(withdrawal_lists.signed(content).data) if content else None
     except ValueError:
         return None
     return Noted(listed, content, time.time() - value["at"] <= WITHDRAWN_SECONDS)

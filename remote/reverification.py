@@ -31,7 +31,7 @@ from .remotes import Remote
 from .signatures import trust_file
 from .signatures.trust_file import Trust
 from .statements import Signed
-from .withdrawals import LOADING, Withdrawals
+from .withdrawal_lists import LOADING, Withdrawals
 
 log = logging.getLogger("opforge")
 REFUSED = "the trust file did not accept it when it was verified last, and is damaged now"

@@ -19,7 +19,7 @@ from opforge.packages.installed import releases
 from opforge.packages.project import lock_file
 from opforge.packages.registry import release
 from opforge.programs import form
-from opforge.remote import claims, op_statements, removals, statements, topics, withdrawals
+from opforge.remote import claims, op_statements, removals, statements, topics, withdrawal_lists
 from opforge.remote.signatures import seen
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "reference", "schemas")
@@ -47,7 +47,7 @@ PUBLISHED: Mapping[str, Schema] = {
     "installed": releases.SCHEMA,
     "installed-variant": releases.VARIANT,
     "seen": seen.SCHEMA,
-    "withdrawals": withdrawals.SCHEMA,
+    "withdrawals": withdrawal_lists.SCHEMA,
 }
 """By the name of the file, which formats.md links above the table of its fields."""
 

@@ -21,7 +21,7 @@ from opforge.remote import blobs
 from opforge.remote.blobs import BlobError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.transfer import Report, Reported, ignore
-from opforge.remote.withdrawals import CHOOSING, NOTHING, Withdrawal
+from opforge.remote.withdrawal_lists import CHOOSING, NOTHING, Withdrawal
 
 from . import verify_installed
 from .release import KIND, Variant

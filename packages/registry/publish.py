@@ -18,7 +18,7 @@ from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.version import Version
-from opforge.remote import blobs, statements, withdrawals
+from opforge.remote import blobs, statements, withdrawal_lists
 from opforge.remote.blobs import Tree
 from opforge.remote.publish import PackedTree, send, send_file
 from opforge.remote.signatures import trust_file
@@ -149,9 +149,9 @@ def put(
     subject, label, key, own = f"{release.KIND}:{facts.name}", facts.version.canonical, "", ""
     if signer:
         key = signer(b"").name
-        listed = withdrawals.own(store, signer, key)  # an older list ends it here
+        listed = withdrawal_lists.own(store, signer, key)  # an older list ends it here
         own = listed.released_as(f"{subject}@{label}")
-        withdrawals.require_room(store, listed, {subject: {label: own or "0" * 64}})
+        withdrawal_lists.require_room(store, listed, {subject: {label: own or "0" * 64}})
     there = _there(store, facts, signer, own)
     if there.binds:
         done = _same(store, there, packed, facts, signer)
@@ -160,7 +160,7 @@ def put(
         with ExitStack() as stack:
             done = _publish(store, there, packed, facts, signer, report, stack)
     if signer:
-        withdrawals.publish(store, signer, key, restore=True, released={subject: {label: done.digest}})
+        withdrawal_lists.publish(store, signer, key, restore=True, released={subject: {label: done.digest}})
     return done
 
 

@@ -27,7 +27,7 @@ from opforge.remote.signatures import trust_file
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import ObjectStore
-from opforge.remote.withdrawals import NOTHING
+from opforge.remote.withdrawal_lists import NOTHING
 
 from . import index, kept_releases, release
 from .release import Release, Variant

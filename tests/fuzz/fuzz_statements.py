@@ -28,7 +28,7 @@ from support.store.fake_store import FakeStore
 
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.records.entry import read_record
-from opforge.remote import blobs, statements, topics, withdrawals
+from opforge.remote import blobs, statements, topics, withdrawal_lists
 from opforge.remote.signatures import signing
 
 FRAME, OFFER, LIST, BLOB, LISTING = range(5)
@@ -49,9 +49,9 @@ class StatementTarget:
         self.tree = tree
         data = op_offers.statement(record, "d" * 32, tree).data()
         signed = statements.Signed(data, (signing.Named("ci", bytes(64)),))
-        listed = withdrawals.to_bytes(
-            withdrawals.Withdrawals(
-                "ci", 1e9, {"op:" + "e" * 32: withdrawals.Withdrawal(withdrawals.LOADING, "bad", 1e9)}
+        listed = withdrawal_lists.to_bytes(
+            withdrawal_lists.Withdrawals(
+                "ci", 1e9, {"op:" + "e" * 32: withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "bad", 1e9)}
             )
         )
         listing = topics.Listing(
@@ -92,7 +92,7 @@ class StatementTarget:
                 assert os.path.basename(offer.label) == offer.label
                 assert ".." not in offer.tree.blob.name
             elif kind == LIST:
-                withdrawals.parse(content).age_problem(30.0, 1e9)
+                withdrawal_lists.parse(content).age_problem(30.0, 1e9)
             elif kind == LISTING:
                 listing = topics.read_listing(content, "note", "x")
                 assert topics.read_listing(listing.data(), "note", "x") == listing

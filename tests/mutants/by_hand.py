@@ -216,7 +216,7 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/remote/trust",),
     ),
     "an_old_list_of_withdrawals_is_used": Edit(
-        "remote/withdrawals.py",
+        "remote/withdrawal_lists.py",
         "        if days and now - self.date > days * 24 * 3600:\n",
         "        if False:\n",
         ("tests/unit/remote/trust",),

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.remote import blobs, statements, topics, withdrawals
+from opforge.remote import blobs, statements, topics, withdrawal_lists
 from opforge.remote.kind_table import KINDS, KindRow
 from opforge.remote.kinds import Kind
 from opforge.remote.offers import BY_LABEL, Offer
@@ -64,5 +64,5 @@ def publish(store: Any, title: str, number: int, text: bytes, signer: Any) -> st
 
 def withdraw(store: Any, title: str, number: int, reason: str, signer: Any) -> None:
     """Withdraws a note: it is not chosen any more."""
-    said = {f"{NAME}:{title}@{number}": withdrawals.Withdrawal(withdrawals.CHOOSING, reason)}
-    withdrawals.publish(store, signer, signer(b"").name, said)
+    said = {f"{NAME}:{title}@{number}": withdrawal_lists.Withdrawal(withdrawal_lists.CHOOSING, reason)}
+    withdrawal_lists.publish(store, signer, signer(b"").name, said)

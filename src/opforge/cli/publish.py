@@ -132,9 +132,9 @@ def _signer(remote: Remote, key: str) -> Signer | None:
 
 def _renew_list(store: ObjectStore, signer: Signer) -> None:
     """Renews the signer's list first: a store that is away, or a key that does not sign, is one error."""
-    from opforge.remote import withdrawals
+    from opforge.remote import withdrawal_lists
 
-    withdrawals.publish(store, signer, signer(b"").name)
+    withdrawal_lists.publish(store, signer, signer(b"").name)
 
 
 def _show_foreign(foreign: Sequence[str]) -> None:

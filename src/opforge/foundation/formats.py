@@ -13,7 +13,7 @@ STATEMENT = 1
 TOPIC = 1
 """The file of a topic, in both of its forms: `remote/topics.py`."""
 WITHDRAWALS = 2
-"""A key's list of its releases, and of what it has withdrawn: `remote/withdrawals.py`."""
+"""A key's list of its releases, and of what it has withdrawn: `remote/withdrawal_lists.py`."""
 RECORD = 1
 """The record of an entry: `cache/records/entry.py`."""
 VARIANT = 1

@@ -29,7 +29,7 @@ from opforge.remote import (
     statements,
     take,
     topics,
-    withdrawals,
+    withdrawal_lists,
 )
 from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
@@ -176,13 +176,13 @@ class TestRefused:
     def test_one_that_its_signer_withdraws(self, nodes, tmp_path, where, warnings_of_the_cache, machines):
         put(nodes, tmp_path, where)
         (item,) = contents.items(nodes.store)
-        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
+        said = withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "it is wrong")
         signer = keys.signer("ci")
-        withdrawals.publish(nodes.store, signer, "ci", {f"jit:inductor/pair@{item.label}": said})
+        withdrawal_lists.publish(nodes.store, signer, "ci", {f"jit:inductor/pair@{item.label}": said})
         assert self.entered() == 0
         assert "the key ci has withdrawn it: it is wrong" in warnings_of_the_cache()[0]
 
-    @pytest.mark.parametrize("stops", [withdrawals.LOADING, withdrawals.CHOOSING])
+    @pytest.mark.parametrize("stops", [withdrawal_lists.LOADING, withdrawal_lists.CHOOSING])
     def test_one_that_was_fetched_and_is_withdrawn_from_use(
         self, nodes, tmp_path, where, warnings_of_the_cache, monkeypatch, stops
     ):
@@ -190,11 +190,11 @@ class TestRefused:
         put(nodes, tmp_path, where)
         assert self.entered() == 1
         (item,) = contents.items(nodes.store)
-        said = withdrawals.Withdrawal(stops, "it is wrong")
-        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:inductor/pair@{item.label}": said})
+        said = withdrawal_lists.Withdrawal(stops, "it is wrong")
+        withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:inductor/pair@{item.label}": said})
         assert self.entered() == 1  # the list was read just now
         monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
-        is_used = stops == withdrawals.CHOOSING
+        is_used = stops == withdrawal_lists.CHOOSING
         assert self.entered() == is_used and bool(pages(self.own)) == is_used
         expected = "was withdrawn by the key ci and is not used: it is wrong"
         assert any(expected in text for text in warnings_of_the_cache()) != is_used
@@ -205,13 +205,13 @@ class TestRefused:
         public, lab = keys.create("lab"), keys.signer("lab")
         trusted = tuple(trust_file.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
         trust_file.write(trust_file.read()._replace(keys=trusted))
-        withdrawals.publish(nodes.store, keys.signer("ci"), "ci")
+        withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci")
         put(nodes, tmp_path, where, signer="lab")
         assert self.entered() == 1
         (item,) = contents.items(nodes.store)
-        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
-        withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{item.label}": said})
-        (nodes.folder / "remote" / withdrawals.name_of("ci")).write_bytes(b"{}")
+        said = withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "it is wrong")
+        withdrawal_lists.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{item.label}": said})
+        (nodes.folder / "remote" / withdrawal_lists.name_of("ci")).write_bytes(b"{}")
         monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)
         assert self.entered() == 0 and not pages(self.own)
         texts = warnings_of_the_cache()
@@ -274,8 +274,8 @@ class TestRefused:
         (folder,) = (self.own / "v2" / "jit").iterdir()
         before = folder.stat().st_ino
         (listed,) = contents.items(nodes.store)
-        said = withdrawals.Withdrawal(withdrawals.LOADING, "it is wrong")
-        withdrawals.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{listed.label}": said})
+        said = withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "it is wrong")
+        withdrawal_lists.publish(nodes.store, lab, "lab", {f"jit:inductor/pair@{listed.label}": said})
         trusted = tuple(trust_file.TrustedKey(one, ("jit:inductor/pa*",)) for one in (nodes.public, public))
         trust_file.write(trust_file.read()._replace(keys=trusted))
         assert self.entered() == 1 and folder.stat().st_ino == before and not warnings_of_the_cache()

@@ -18,7 +18,7 @@ from opforge.errors import OpforgeError
 from opforge.packages.form import version
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import install_release, selection
-from opforge.remote import blobs, kinds, remotes, statements, topics, withdrawals
+from opforge.remote import blobs, kinds, remotes, statements, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
@@ -79,9 +79,9 @@ class OpShop(Shop):
 
     def withdraw(self):
         """Withdraws another entry: the list of the key is written anew."""
-        said = withdrawals.Withdrawal(withdrawals.LOADING, "wrong")
+        said = withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "wrong")
         name = f"op:{next(self._clients):032x}-00000000"
-        withdrawals.publish(self.store, keys.signer("ci"), "ci", {name: said})
+        withdrawal_lists.publish(self.store, keys.signer("ci"), "ci", {name: said})
 
     def _take(self, folder, url):
         self.patch.setenv("OPFORGE_REMOTES", url)

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from opforge.remote import withdrawals
+from opforge.remote import withdrawal_lists
 from opforge.remote.signatures import keys
-from opforge.remote.withdrawals import CHOOSING, LOADING, NOTHING, Withdrawal, Withdrawals
+from opforge.remote.withdrawal_lists import CHOOSING, LOADING, NOTHING, Withdrawal, Withdrawals
 
 
 def withdraw(store: Any, *entries: str, reason: str = "", key: str = "ci", **options: Any) -> Withdrawals:
     """Withdraws entries, so that they are not loaded any more; without one renews the list of the key."""
     said = {f"op:{entry}": Withdrawal(LOADING, reason) for entry in entries}
-    return withdrawals.publish(store, keys.signer(key), key, said, **options)
+    return withdrawal_lists.publish(store, keys.signer(key), key, said, **options)
 
 
 def withdraw_release(store: Any, release: str, reason: str = "wrong", stops: str = CHOOSING, key: str = "ci") -> None:
     """Withdraws a release, such as acme/relu@2.3."""
     said = {f"package:{release}": Withdrawal(stops, reason)}
-    withdrawals.publish(store, keys.signer(key), key, said, renew_after=0.0)
+    withdrawal_lists.publish(store, keys.signer(key), key, said, renew_after=0.0)
 
 
 def name_release(store: Any, release: str, digest: str, key: str = "ci") -> None:
     """Names a statement as a release, such as acme/relu@2.3, in a key's list: also where that named another one."""
     name, _at, label = release.partition("@")
-    before = withdrawals.Unverified(store).of(key)
+    before = withdrawal_lists.Unverified(store).of(key)
     labels = {**before.released.get(f"package:{name}", {}), label: digest}
     released = {**before.released, f"package:{name}": labels}
-    file = withdrawals.file_of(before._replace(date=before.date + 1, released=released), keys.signer(key))
-    stored = store.get(withdrawals.name_of(key), withdrawals.MAX_BYTES)
-    assert store.put_if_unchanged(withdrawals.name_of(key), file, stored.version)
+    file = withdrawal_lists.file_of(before._replace(date=before.date + 1, released=released), keys.signer(key))
+    stored = store.get(withdrawal_lists.name_of(key), withdrawal_lists.MAX_BYTES)
+    assert store.put_if_unchanged(withdrawal_lists.name_of(key), file, stored.version)
 
 
 def take_back(store: Any, release: str) -> None:

@@ -15,7 +15,7 @@ from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.cache import current
 from opforge.cli import group
-from opforge.remote import cache_mirror, topics, withdrawals
+from opforge.remote import cache_mirror, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
@@ -70,7 +70,7 @@ def test_another_site_fetches_all_of_it(nodes, builder, entry, machine, target, 
 
 def test_the_list_of_the_key_that_signed_what_was_fetched_comes_too(machine, target):
     mirror(target.url, "--key", "lab")
-    assert entries_of(withdrawals.Unverified(target).of("ci")) == [OTHER]
+    assert entries_of(withdrawal_lists.Unverified(target).of("ci")) == [OTHER]
 
 
 def test_what_is_not_trusted_any_more_is_not_copied(nodes, machine, target):
@@ -151,10 +151,10 @@ def test_of_two_lists_of_a_key_neither_hides_what_the_other_withdraws(nodes, tar
     there.mkdir()
     withdraw(target, OTHER)
     withdraw(other := open_store(f"file://{there}"), "1" * 32 + "-" + "1" * 16)
-    signer, name = trust_file.read().keys[0], withdrawals.name_of("ci")
-    content = other.get(name, withdrawals.MAX_BYTES).data
-    noted = types.SimpleNamespace(listed=withdrawals.verified(content, signer), content=content)
+    signer, name = trust_file.read().keys[0], withdrawal_lists.name_of("ci")
+    content = other.get(name, withdrawal_lists.MAX_BYTES).data
+    noted = types.SimpleNamespace(listed=withdrawal_lists.verified(content, signer), content=content)
     monkeypatch.setattr(cache_mirror.remembered_answers, "withdrawn", lambda *_: noted)
     with pytest.raises(ValueError, match="differs from another remote's"):
         cache_mirror._put_lists(target, "there", [signer])
-    assert entries_of(withdrawals.Unverified(target).of("ci")) == [OTHER]
+    assert entries_of(withdrawal_lists.Unverified(target).of("ci")) == [OTHER]

@@ -9,9 +9,9 @@ from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
 from opforge.errors import PublishError, StoreError
-from opforge.remote import clocks, entry_source, gc, remembered_answers, withdrawals
+from opforge.remote import clocks, entry_source, gc, remembered_answers, withdrawal_lists
 from opforge.remote.signatures import keys
-from opforge.remote.withdrawals import Unverified
+from opforge.remote.withdrawal_lists import Unverified
 
 DAYS = 86400.0
 OTHER = "0" * 32 + "-" + "0" * 16
@@ -30,11 +30,11 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "word"), [(40 * DAYS, "ahead of"), (-2 * DAYS, "behind")])
 def test_a_list_with_a_wrong_date_is_not_published(nodes, entry, clock, seconds, word):
-    before = nodes.store.get(withdrawals.name_of("ci"), 1 << 20)
+    before = nodes.store.get(withdrawal_lists.name_of("ci"), 1 << 20)
     clock(seconds)
     with pytest.raises(PublishError, match=rf"this machine's clock says 20.*, {word} the store's, which says 20.*Z"):
         withdraw(nodes.store, OTHER)
-    assert nodes.store.get(withdrawals.name_of("ci"), 1 << 20) == before
+    assert nodes.store.get(withdrawal_lists.name_of("ci"), 1 << 20) == before
     assert not list(nodes.store.list("v1/claims/"))
 
 
@@ -69,7 +69,7 @@ def ahead(nodes, plain_entry, clock, monkeypatch):
 
 def test_a_reader_learns_whose_clock_is_wrong(nodes, builder, plain_entry, ahead, clock, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(withdrawals, "publish", lambda *_arguments: None)
+        patch.setattr(withdrawal_lists, "publish", lambda *_arguments: None)
         nodes.push(plain_entry)
     match, rejected = nodes.fetch(builder)
     assert match is None and ", so its signer's clock was ahead" in reasons(rejected)
@@ -80,7 +80,7 @@ def test_a_reader_learns_whose_clock_is_wrong(nodes, builder, plain_entry, ahead
 
 def test_where_a_store_does_not_say_both_are_named(nodes, ahead, monkeypatch):
     monkeypatch.setattr(type(nodes.store), "modified", lambda *_arguments: None)
-    text = clocks.explained(nodes.store, withdrawals.name_of("ci"), time.time() + DAYS, time.time())
+    text = clocks.explained(nodes.store, withdrawal_lists.name_of("ci"), time.time() + DAYS, time.time())
     assert text == "the clock here is behind, or its signer's clock was ahead"
     withdraw(nodes.store, OTHER)  # and publishing goes on
 
@@ -99,7 +99,7 @@ class TestTheWayBack:
         path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
         wrong = path.read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr(withdrawals, "publish", lambda *_arguments: None)
+            patch.setattr(withdrawal_lists, "publish", lambda *_arguments: None)
             nodes.push(plain_entry)
         assert nodes.fetch(builder)[0] is None
         withdraw(nodes.store, restore=True, renew_after=0.0)
@@ -118,8 +118,8 @@ class TestTheWayBack:
         assert not usable and "was seen before" in reasons(rejected)
 
     def test_a_withdrawal_from_the_future_can_be_taken_back(self, nodes, plain_entry, ahead):
-        said = {f"op:{OTHER}": withdrawals.Withdrawal(withdrawals.NOTHING)}
-        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", said)
+        said = {f"op:{OTHER}": withdrawal_lists.Withdrawal(withdrawal_lists.NOTHING)}
+        withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci", said)
         assert entries_of(Unverified(nodes.store).of("ci")) == []
         withdraw(nodes.store, "1" * 32 + "-" + "1" * 16)
         assert entries_of(Unverified(nodes.store).of("ci")) == ["1" * 32 + "-" + "1" * 16]

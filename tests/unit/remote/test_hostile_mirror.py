@@ -7,12 +7,12 @@ import time
 import pytest
 from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.remote import contents, mirror, statements, topics, withdrawals
+from opforge.remote import contents, mirror, statements, topics, withdrawal_lists
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing, trust_file
 from opforge.remote.statements import Signed
 from opforge.remote.stores import open_store
-from opforge.remote.withdrawals import Unverified
+from opforge.remote.withdrawal_lists import Unverified
 
 OTHER = "0" * 32 + "-" + "0" * 16
 
@@ -176,7 +176,7 @@ class TestListsOfWithdrawals:
         return nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
 
     def test_a_junk_list_of_the_future_takes_the_place_of_none(self, nodes, target, mirrored):
-        data = withdrawals.to_bytes(withdrawals.Withdrawals("ci", time.time() + 1e7))
+        data = withdrawal_lists.to_bytes(withdrawal_lists.Withdrawals("ci", time.time() + 1e7))
         mirrored.write_bytes(Signed(data, (signing.sign(data, signing.new_secret("ci")),)).file())
         (done,) = copied(nodes, target)
         assert "the list of withdrawals of ci is not signed by that key" in done.problems[0]
@@ -209,7 +209,7 @@ class TestListsOfWithdrawals:
         assert copying.topic(topic, lambda _kind, _name, _label: True).statements == 0
         damaged[0].write_bytes(damaged[1])
         assert copying.topic(topic, lambda _kind, _name, _label: True).statements == 1
-        assert target.get(withdrawals.name_of("ci"), withdrawals.MAX_BYTES).data == damaged[1]
+        assert target.get(withdrawal_lists.name_of("ci"), withdrawal_lists.MAX_BYTES).data == damaged[1]
 
     def test_a_newer_one_that_knows_less_takes_the_place_of_none(self, nodes, target, entry, mirrored):
         """The signer has withdrawn something in the target alone."""

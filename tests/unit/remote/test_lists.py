@@ -10,11 +10,11 @@ from support.remote.withdrawing import withdraw
 
 from opforge.cache.layout import Layout
 from opforge.errors import StoreBehindError, StoreError
-from opforge.remote import remotes, take, withdrawals
+from opforge.remote import remotes, take, withdrawal_lists
 from opforge.remote.accepted_statements import Lists
 from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
-from opforge.remote.withdrawals import Withdrawals
+from opforge.remote.withdrawal_lists import Withdrawals
 
 ENTRY = "0" * 32 + "-" + "0" * 16
 
@@ -62,7 +62,7 @@ def test_a_package_that_only_a_list_that_is_held_back_may_name_is_an_error(lists
 
 
 def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_withdrawal(nodes, tmp_path):
-    (remote,), name = remotes.configured(), withdrawals.name_of("ci")
+    (remote,), name = remotes.configured(), withdrawal_lists.name_of("ci")
     nodes.trust(nodes.public)
     (signer,) = trust_file.read().keys
     withdraw(nodes.store, ENTRY)
@@ -71,7 +71,7 @@ def test_without_a_cache_the_list_of_another_store_is_refused_if_it_lacks_a_with
     other = open_store(f"file://{tmp_path}/other")
     withdraw(other, "1" * 32 + "-" + "1" * 16)
     withdraw(other, "2" * 32 + "-" + "2" * 16)
-    newer, there = (store.get(name, withdrawals.MAX_BYTES) for store in (other, nodes.store))
+    newer, there = (store.get(name, withdrawal_lists.MAX_BYTES) for store in (other, nodes.store))
     assert nodes.store.put_if_unchanged(name, newer.data, there.version)
     shutil.rmtree(nodes.folder / "node-caches", ignore_errors=True)
     nodes.enter("another")

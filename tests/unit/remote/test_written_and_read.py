@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from opforge.builders.lookup import tuning_results as tuned_records
 from opforge.errors import OpforgeError
-from opforge.remote import statements, topics, withdrawals
+from opforge.remote import statements, topics, withdrawal_lists
 from opforge.remote.signatures import signing, trust_file
 from opforge.remote.statements import Signed, Statement
 from opforge.remote.topics import ListedStatement, Listing
-from opforge.remote.withdrawals import LOADING, Withdrawal, Withdrawals
+from opforge.remote.withdrawal_lists import LOADING, Withdrawal, Withdrawals
 
 ODD = ["", "a" * 500, "a\nb", "\x00", "\ud800", "op:x", '"],"signatures":[']
 TEXT = st.one_of(st.text(max_size=30), st.sampled_from(ODD))
@@ -36,8 +36,10 @@ def check(write, read):
 def test_lists_of_withdrawals(key, name, reason, date, number):
     listed = Withdrawals(key, float(date), {name: Withdrawal(LOADING, reason, float(date))}, number=number)
     check(
-        lambda: (withdrawals.to_bytes(listed), listed._replace(number=max(0, number))),
-        lambda data: withdrawals.parse(data)._replace(digest="", withdrawn={**withdrawals.parse(data).withdrawn}),
+        lambda: (withdrawal_lists.to_bytes(listed), listed._replace(number=max(0, number))),
+        lambda data: withdrawal_lists.parse(data)._replace(
+            digest="", withdrawn={**withdrawal_lists.parse(data).withdrawn}
+        ),
     )
 
 
@@ -92,7 +94,7 @@ def test_a_withdrawal_of_a_name_that_no_list_can_hold_is_refused():
     """Such a list would be signed, and then stop all who read it."""
     listed = Withdrawals("ci", 1.7e9, {"op:" + "x" * 400: Withdrawal(LOADING)})
     with pytest.raises(ValueError, match="the list of withdrawals is damaged"):
-        withdrawals.to_bytes(listed)
+        withdrawal_lists.to_bytes(listed)
 
 
 def test_a_statement_of_its_own_file():

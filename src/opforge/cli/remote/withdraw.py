@@ -17,7 +17,7 @@ from .stores import key_option, opened, url_argument
 if TYPE_CHECKING:
     from opforge.remote.kinds import Kind
     from opforge.remote.stores.protocol import ObjectStore
-    from opforge.remote.withdrawals import Withdrawals
+    from opforge.remote.withdrawal_lists import Withdrawals
 
 MAX_SHOWN = 6
 
@@ -57,9 +57,9 @@ def command(
       opforge withdraw s3://kernels/ops acme/relu@2.3 --undo
       opforge withdraw file:///shared/ops
     """
-    from opforge.remote import withdrawals
+    from opforge.remote import withdrawal_lists
     from opforge.remote.signatures import keys
-    from opforge.remote.withdrawals import CHOOSING, LOADING, NOTHING, Withdrawal
+    from opforge.remote.withdrawal_lists import CHOOSING, LOADING, NOTHING, Withdrawal
 
     remote, store = opened(url)
     if remote.is_unsigned:
@@ -69,15 +69,15 @@ def command(
     if stop_loading and undo:
         raise click.UsageError("--stop-loading and --undo exclude each other.")
     try:
-        withdrawals.check_reason(reason)
+        withdrawal_lists.check_reason(reason)
     except ValueError as error:
         raise click.UsageError(f"--reason: {error}.") from error
     signer = keys.signer(key)
     said = Withdrawal(NOTHING if undo else LOADING if stop_loading else CHOOSING, "" if undo else reason)
     name_of_key = signer(b"").name
-    own = withdrawals.own(store, signer, name_of_key, restore=True)
+    own = withdrawal_lists.own(store, signer, name_of_key, restore=True)
     subjects = {_subject(store, name, own): said for name in names}
-    listed = withdrawals.publish(store, signer, name_of_key, subjects, renew_after=0.0, restore=True)
+    listed = withdrawal_lists.publish(store, signer, name_of_key, subjects, renew_after=0.0, restore=True)
     _print(listed, [*subjects], as_json)
 
 
@@ -121,7 +121,7 @@ def _signed(store: ObjectStore, kind: Kind, typed: str, key: str) -> list[str]:
 def _print(listed: Withdrawals, subjects: Sequence[str], as_json: bool) -> None:
     from time import gmtime, strftime
 
-    from opforge.remote.withdrawals import CHOOSING, DATE, LOADING
+    from opforge.remote.withdrawal_lists import CHOOSING, DATE, LOADING
 
     if as_json:
         withdrawn = {name: {"stops": said.stops, "reason": said.reason} for name, said in listed.withdrawn.items()}

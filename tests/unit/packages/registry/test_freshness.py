@@ -12,16 +12,16 @@ from opforge.errors import KernelInstallError, KernelNotFoundError, PublishError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
 from opforge.packages.registry import index, publish, selection
-from opforge.remote import mirror, statements, topics, withdrawals
+from opforge.remote import mirror, statements, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
 
-INDEX, LIST = topics.name_of("package", "acme/plain"), withdrawals.name_of("ci")
+INDEX, LIST = topics.name_of("package", "acme/plain"), withdrawal_lists.name_of("ci")
 
 
 def listed(registry, key="ci"):
     """Returns what the list of a key names of the package."""
-    return withdrawals.Unverified(registry.store).of(key).released.get("package:acme/plain", {})
+    return withdrawal_lists.Unverified(registry.store).of(key).released.get("package:acme/plain", {})
 
 
 def chosen(url, numbers=version.ANY):
@@ -105,7 +105,7 @@ class TestTheIndexIsACache:
     def lists(self, registry, *numbers, key="ci"):
         """Names releases in the list of a key that the store does not have."""
         released = {"package:acme/plain": {number: number * 64 for number in numbers}}
-        withdrawals.publish(registry.store, keys.signer(key), key, released=released)
+        withdrawal_lists.publish(registry.store, keys.signer(key), key, released=released)
 
     def test_newer_releases_that_are_missing_hide_no_older_one(self, registry):
         registry.publish(number="1")
@@ -187,7 +187,7 @@ class TestPublishing:
         with pytest.raises(PublishError, match=r"and you know one of .* opforge withdraw URL"):
             registry.replace(LIST, first)
             registry.publish(number="3", text="VALUE = 3\n")
-        withdrawals.publish(registry.store, keys.signer("ci"), "ci", restore=True)
+        withdrawal_lists.publish(registry.store, keys.signer("ci"), "ci", restore=True)
         registry.publish(number="3", text="VALUE = 3\n")
         assert [*listed(registry)] == ["1", "2", "3"]
 
@@ -250,16 +250,16 @@ class TestListsOfOtherStoresAndTimes:
         for name in ("2", "3"):
             folder = registry.packed(number=name, text=f"VALUE = {name}\n")
             publish.publish(other, folder, keys.signer("ci"))
-        later = withdrawals.Unverified(other).of("ci")
-        data = withdrawals.file_of(later._replace(date=later.date + 10), keys.signer("ci"))
+        later = withdrawal_lists.Unverified(other).of("ci")
+        data = withdrawal_lists.file_of(later._replace(date=later.date + 10), keys.signer("ci"))
         registry.replace(LIST, data)
         with pytest.raises(StoreBehindError, match="it is not the list seen before, and lacks entries of it"):
             registry.install()
 
     def test_the_age_of_a_list_counts_if_the_trust_file_says_so(self, registry, monkeypatch):
         registry.publish()
-        later = withdrawals.time.time() + 400 * 86400
-        monkeypatch.setattr(withdrawals.time, "time", lambda: later)
+        later = withdrawal_lists.time.time() + 400 * 86400
+        monkeypatch.setattr(withdrawal_lists.time, "time", lambda: later)
         assert registry.install()
         trust_keys(registry.key, withdrawal_days=30.0)
         with pytest.raises(SignatureError, match=r"of ci was made .*, more than 30 days ago"):
@@ -322,7 +322,7 @@ class TestSeveralKeys:
     def test_a_key_names_nothing_that_another_has_signed(self, registry, lab):
         done = registry.publish(number="1")
         released = {"package:acme/plain": {"1": done.digest}}
-        withdrawals.publish(registry.store, keys.signer("lab"), "lab", released=released)
+        withdrawal_lists.publish(registry.store, keys.signer("lab"), "lab", released=released)
         trust_keys(lab)
         with pytest.raises(SignatureError, match="the key ci is not in the trust file"):
             chosen(registry.url)
@@ -338,7 +338,7 @@ class TestSeveralKeys:
 
 def test_a_list_of_an_older_opforge_is_one_clear_error(registry, monkeypatch, tmp_path):
     registry.publish()
-    data = withdrawals.signed(registry.content(LIST)).data
+    data = withdrawal_lists.signed(registry.content(LIST)).data
     value = {name: part for name, part in json.loads(data).items() if name not in ("id", "released")}
     old = json.dumps({**value, "format": 1}, sort_keys=True, separators=(",", ":")).encode()
     registry.replace(LIST, statements.Signed(old, (keys.signer("ci")(old),)).file())

@@ -31,9 +31,9 @@ from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases, remove
 from opforge.packages.installed.layout import Root
 from opforge.packages.registry import index, install_release, selection, verify_installed
-from opforge.remote import blobs, contents, statements, topics, withdrawals
+from opforge.remote import blobs, contents, statements, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
-from opforge.remote.withdrawals import LOADING
+from opforge.remote.withdrawal_lists import LOADING
 
 
 def stored(registry, prefix):
@@ -69,7 +69,10 @@ class TestInstall:
         assert os.path.basename(registry.root.release("acme/plain", listed.version.canonical)) == "1.json"
         with pytest.raises(PublishError, match=r"acme/plain 1 .*this version was published with other files"):
             registry.publish(number="1", text="VALUE = 2\n")
-        for own in (withdrawals.Withdrawals("ci", 0.0), withdrawals.own(registry.store, keys.signer("ci"), "ci")):
+        for own in (
+            withdrawal_lists.Withdrawals("ci", 0.0),
+            withdrawal_lists.own(registry.store, keys.signer("ci"), "ci"),
+        ):
             subject = withdraw._subject(registry.store, "acme/plain@1.0", own)
             assert subject == withdraw._subject(registry.store, "acme/plain@1", own) == "package:acme/plain@1"
         withdraw_release(registry.store, "acme/plain@1", "wrong", LOADING)

@@ -26,12 +26,12 @@ from opforge.packages.form.version import Version
 from opforge.packages.load import get_kernel
 from opforge.packages.registry import index, install_release, publish, selection
 from opforge.packages.registry.release import Variant
-from opforge.remote import statements, topics, withdrawals
+from opforge.remote import statements, topics, withdrawal_lists
 from opforge.remote.blobs import Blob, Tree
 from opforge.remote.mirror import copy
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
-from opforge.remote.withdrawals import LOADING
+from opforge.remote.withdrawal_lists import LOADING
 
 
 class TestPublish:
@@ -137,8 +137,8 @@ class TestPublish:
 
     def test_a_list_that_is_full_is_said_before_anything_is_written(self, registry, monkeypatch):
         registry.publish(number="1")
-        before, size = registry.files(), len(registry.content(withdrawals.name_of("ci")))
-        monkeypatch.setattr(withdrawals, "MAX_BYTES", 2 * size)
+        before, size = registry.files(), len(registry.content(withdrawal_lists.name_of("ci")))
+        monkeypatch.setattr(withdrawal_lists, "MAX_BYTES", 2 * size)
         with pytest.raises(PublishError) as error:
             for number in range(2, 9):
                 registry.publish(number=str(number))
@@ -188,7 +188,9 @@ class TestWhatSomebodyElseHasPutIntoTheStore:
         done = publish.publish(registry.store, folder, keys.signer())
         assert done.digest != planted and done.is_new
         assert statements.split_file(registry.content(statements.name_of(planted))).signatures == ()
-        assert withdrawals.Unverified(registry.store).of("ci").released == {"package:acme/plain": {"1": done.digest}}
+        assert withdrawal_lists.Unverified(registry.store).of("ci").released == {
+            "package:acme/plain": {"1": done.digest}
+        }
         assert index.read(registry.store, "acme/plain").releases == {Version(1): (done.digest,)}
         assert registry.install().version == Version(1)
 

@@ -14,7 +14,7 @@ from support.remote.withdrawing import entries_of, withdraw
 from opforge.cache import current
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
-from opforge.remote import reverification, statements, take, topics, withdrawals
+from opforge.remote import reverification, statements, take, topics, withdrawal_lists
 from opforge.remote.entry_source import WantedEntry
 from opforge.remote.signatures import keys, signing, trust_file
 
@@ -89,8 +89,8 @@ class TestWithdrawing:
 
     def test_what_is_not_chosen_any_more_stays_where_it_was_fetched(self, nodes, builder, entry):
         assert nodes.fetch(builder)[0]
-        said = {f"op:{entry.key}": withdrawals.Withdrawal(withdrawals.CHOOSING, "slow")}
-        withdrawals.publish(nodes.store, keys.signer("ci"), "ci", said)
+        said = {f"op:{entry.key}": withdrawal_lists.Withdrawal(withdrawal_lists.CHOOSING, "slow")}
+        withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci", said)
         match, rejected = nodes.fetch(builder, "other")
         assert match is None and "the key ci has withdrawn it: slow" in reasons(rejected)
         nodes.enter("node")
@@ -100,27 +100,27 @@ class TestWithdrawing:
 
     def test_a_withdrawal_can_be_taken_back(self, nodes, builder, entry):
         withdraw(nodes.store, entry.key)
-        said = {f"op:{entry.key}": withdrawals.Withdrawal(withdrawals.NOTHING)}
-        listed = withdrawals.publish(nodes.store, keys.signer("ci"), "ci", said)
-        assert listed.of(f"op:{entry.key}").stops == withdrawals.NOTHING
+        said = {f"op:{entry.key}": withdrawal_lists.Withdrawal(withdrawal_lists.NOTHING)}
+        listed = withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci", said)
+        assert listed.of(f"op:{entry.key}").stops == withdrawal_lists.NOTHING
         assert nodes.fetch(builder)[0].key == entry.key
 
     def test_a_list_that_is_too_old_stops_fetching_if_the_trust_file_says_so(self, nodes, builder, entry, monkeypatch):
-        later = withdrawals.time.time() + 31 * 86400
+        later = withdrawal_lists.time.time() + 31 * 86400
         with monkeypatch.context() as patch:
-            patch.setattr(withdrawals.time, "time", lambda: later)
+            patch.setattr(withdrawal_lists.time, "time", lambda: later)
             assert nodes.fetch(builder)[0]
         trust_file.write(trust_file.read()._replace(withdrawal_days=30.0))
         with monkeypatch.context() as patch:
-            patch.setattr(withdrawals.time, "time", lambda: later)
+            patch.setattr(withdrawal_lists.time, "time", lambda: later)
             match, rejected = nodes.fetch(builder, "other")
         assert match is None
         assert "more than 30 days ago" in reasons(rejected)
 
     def test_a_list_from_the_future_is_refused(self, nodes, builder, entry, monkeypatch):
-        earlier = withdrawals.time.time() - 10 * 86400
+        earlier = withdrawal_lists.time.time() - 10 * 86400
         with monkeypatch.context() as patch:
-            patch.setattr(withdrawals.time, "time", lambda: earlier)
+            patch.setattr(withdrawal_lists.time, "time", lambda: earlier)
             match, rejected = nodes.fetch(builder)
         assert match is None
         assert "so the clock here is behind: set it" in reasons(rejected)
@@ -143,7 +143,7 @@ class TestWithdrawing:
     def test_the_list_of_another_key_vouches_for_nothing(self, nodes, builder, entry):
         other = signing.new_secret("ci")
         path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
-        data = withdrawals.to_bytes(withdrawals.Withdrawals("ci", withdrawals.time.time()))
+        data = withdrawal_lists.to_bytes(withdrawal_lists.Withdrawals("ci", withdrawal_lists.time.time()))
         path.write_bytes(statements.Signed(data, (signing.sign(data, other),)).file())
         match, rejected = nodes.fetch(builder)
         assert match is None
@@ -152,7 +152,7 @@ class TestWithdrawing:
     def test_a_publisher_does_not_sign_what_another_has_put_there(self, nodes, builder, entry):
         other = signing.new_secret("ci")
         path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
-        data = withdrawals.to_bytes(withdrawals.Withdrawals("ci", 0.0))
+        data = withdrawal_lists.to_bytes(withdrawal_lists.Withdrawals("ci", 0.0))
         path.write_bytes(statements.Signed(data, (signing.sign(data, other),)).file())
         with pytest.raises(Exception, match="the one there is not signed by this key"):
             withdraw(nodes.store)
@@ -177,7 +177,7 @@ class TestWithdrawing:
         (nodes.folder / "remote").mkdir()
         with caplog.at_level(logging.WARNING, "opforge"):
             nodes.push(entry)
-        assert entries_of(withdrawals.Unverified(nodes.store).of("ci")) == [other]
+        assert entries_of(withdrawal_lists.Unverified(nodes.store).of("ci")) == [other]
         assert caplog.messages == [
             f"{nodes.url} is empty, and the key ci had withdrawn 1 statement in it: the list was put back."
             " What other machines have withdrawn with this key since, they must withdraw again."
@@ -190,9 +190,9 @@ class TestWithdrawing:
         path = nodes.folder / "remote" / "v1" / "withdrawals" / "ci.json"
         older = path.read_bytes()
         with monkeypatch.context() as patch:  # another machine, with the same key
-            patch.setattr(withdrawals, "_note", lambda *_list: None)
-            later = withdrawals.time.time() + 60
-            patch.setattr(withdrawals.time, "time", lambda: later)
+            patch.setattr(withdrawal_lists, "_note", lambda *_list: None)
+            later = withdrawal_lists.time.time() + 60
+            patch.setattr(withdrawal_lists.time, "time", lambda: later)
             withdraw(nodes.store, entry.key)
         nodes.push(entry)
         path.write_bytes(older)
@@ -200,7 +200,7 @@ class TestWithdrawing:
             nodes.push(entry)
 
     def test_a_config_folder_that_is_read_only_stops_no_publication(self, nodes, entry, monkeypatch):
-        monkeypatch.setattr(withdrawals, "write_file", lambda *_file: (_ for _ in ()).throw(PermissionError()))
+        monkeypatch.setattr(withdrawal_lists, "write_file", lambda *_file: (_ for _ in ()).throw(PermissionError()))
         withdraw(nodes.store, entry.key)
         nodes.push(entry)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opforge.remote import withdrawals
+from opforge.remote import withdrawal_lists
 from opforge.remote.remembered_answers import note_withdrawn
 from opforge.remote.remembered_answers import withdrawn as remembered
 from opforge.remote.remotes import parse
@@ -27,10 +27,12 @@ def test_a_mistake_in_reading_a_list_of_withdrawals_is_no_list_that_was_forgotte
     trusted = trust_file.TrustedKey(signing.Named("ci", bytes(32)), ("op:*",))
     remote = parse("https://example.com")
     note_withdrawn(
-        remote, trusted, withdrawals.file_of(withdrawals.Withdrawals("ci", 1700000000.0, id="0" * 16), _signed)
+        remote,
+        trusted,
+        withdrawal_lists.file_of(withdrawal_lists.Withdrawals("ci", 1700000000.0, id="0" * 16), _signed),
     )
     found = remembered(remote, trusted)
     assert found is not None and found.listed is not None and found.listed.key == "ci"
-    monkeypatch.setattr(withdrawals, "parse", _mistake)
+    monkeypatch.setattr(withdrawal_lists, "parse", _mistake)
     with pytest.raises(AttributeError, match="a mistake of ours"):
         remembered(remote, trusted)

@@ -15,7 +15,7 @@ from support.remote.withdrawing import withdraw
 
 from opforge.foundation import environment, memory, memory_writer
 from opforge.foundation.files import read_file
-from opforge.remote import remembered_answers, withdrawals
+from opforge.remote import remembered_answers, withdrawal_lists
 from opforge.remote.signatures import seen, signing, trust_file
 from opforge.remote.signatures.seen import Seen
 
@@ -95,7 +95,7 @@ class TestNothingMakesALoadForget:
 
 def test_two_lists_of_one_second_have_two_numbers(nodes, entry, monkeypatch):
     now = time.time()
-    monkeypatch.setattr(withdrawals.time, "time", lambda: now)
+    monkeypatch.setattr(withdrawal_lists.time, "time", lambda: now)
     first = withdraw(nodes.store, "0" * 32 + "-" + "0" * 16)
     second = withdraw(nodes.store, "1" * 32 + "-" + "1" * 16)
     assert int(second.date) == int(first.date) + 1

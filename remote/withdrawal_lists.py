@@ -1,6 +1,7 @@
 """Each key's list in a store, signed by that key: its valid releases, and its withdrawn artifacts of any kind.
 
-Whether one artifact is withdrawn is asked by `accepted_statements.py`.
+A withdrawn artifact is refused in `accepted_statements.py`, whenever its statement is judged. `reverification.py`
+removes one that was fetched before. An installed package is not loaded: see `packages/installed/releases.py`.
 
     v1/withdrawals/NAME.json     NAME is the key's: the list, a line feed, and a list of signatures
 
