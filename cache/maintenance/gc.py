@@ -1,7 +1,11 @@
 """Removes from a store what is over its limits and what nothing needs: `opforge gc`, and each build.
 
-That is: what `garbage.py` lists, such as files of dead processes and failed builds; entries over the age limit; and,
-over the limit of size, what lies in other areas (`cache/areas.py`), then the entries that were not used for longest.
+That is: what nothing needs, such as files of dead processes and failed builds; entries over the age limit; and, over
+the limit of size, what lies in other areas, then the entries that were not used for longest.
+
+- `unneeded.py` finds what nothing needs any more, and says why.
+- `limits.py` starts the automatic gc, after each build and hourly on hits, if a limit or the day's sweep calls for it.
+- `cache/areas.py` has the folders of a store: how long their contents are kept, and which count in its size.
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the
@@ -29,7 +33,7 @@ from opforge.errors import CacheDirError
 from opforge.foundation import settings
 from opforge.foundation.events import emit
 
-from . import garbage, listing, parallel, pointers
+from . import listing, parallel, pointers, unneeded
 
 GRACE_SECONDS = 5.0
 """An entry that was published or used this recently stays: a process may be about to load it."""
@@ -67,7 +71,7 @@ class _Reclaimable(NamedTuple):
 
 
 def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age: float | None = None) -> list[Eviction]:
-    """Returns the removals of `gc`: artifacts over the limits, the least recently used first, and all garbage.
+    """Returns the removals of `gc`: artifacts over the limits, the least recently used first, and what nothing needs.
 
     Changes nothing.
 
@@ -81,7 +85,7 @@ def over_limit(layout: Layout, now: float, max_size: int | None = None, max_age:
     named = pointers.read(layout)
     uses = named.last_uses()
     stored = sorted(listing.measured(layout, uses), key=lambda entry: entry.used)
-    unused = [_eviction(*item) for item in garbage.find(layout, named, now)]
+    unused = [_eviction(*item) for item in unneeded.find(layout, named, now)]
     reclaimable = _reclaimable(layout, now, {eviction.path for eviction in unused})
     excess = sum(entry.size for entry in stored) + sum(item.size for item in reclaimable)
     excess -= excess if max_size is None else max_size
@@ -136,7 +140,7 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
     ]
     evicted += _orphans(layout, pointers.read(layout), {entry.key for entry in stored})
     if keys is None:
-        for area in (name for name in garbage.MAX_AGE_SECONDS if name != "locks"):
+        for area in (name for name in unneeded.MAX_AGE_SECONDS if name != "locks"):
             evicted += [_eviction(area, child.path, "cleared") for child in listing.own_children(layout, area)]
         evicted += [_eviction("staging", path, "cleared") for path in staging.abandoned(layout)]
     return evicted

@@ -25,8 +25,8 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
     """Evicts what is over the limits, the least recently used first; returns how many things were removed.
 
     The size (bytes) is checked each time. Once a day what is old is removed too: entries that were not used for
-    `max_age` seconds, and garbage. Over the size limit, a tenth of it is freed, so that a store at its limit is not
-    read through after each build. A failure to evict raises nothing.
+    `max_age` seconds, and what nothing needs. Over the size limit, a tenth of it is freed, so that a store at its limit
+    is not read through after each build. A failure to evict raises nothing.
     """
     counts.fold()
     if not has_tag(layout.root):

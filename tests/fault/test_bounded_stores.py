@@ -11,7 +11,7 @@ from support import child_processes, sample_ops
 
 from opforge.cache import current, staging
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc
+from opforge.cache.maintenance import gc, unneeded
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 from opforge.fast_path import library
@@ -205,7 +205,7 @@ def test_nothing_that_opforge_did_not_make_is_swept(folder, layout, own_store, t
         shutil.rmtree(own_store / "v2" / area, ignore_errors=True)
         (own_store / "v2" / area).symlink_to(elsewhere)
     (own_store / "v2" / "logs" / "link").symlink_to(elsewhere)
-    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * garbage.DAY, max_size=0))
+    gc.remove(layout, gc.over_limit(layout, time.time() + 400 * unneeded.DAY, max_size=0))
     gc.remove(layout, gc.everything(layout))
     assert [path for path in files if not path.exists()] == []
 

@@ -13,7 +13,7 @@ from support.store import own_names
 import opforge
 from opforge.builders import toolchains
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc, limits
+from opforge.cache.maintenance import gc, limits, unneeded
 from opforge.errors import CompileError, SettingError, ToolchainNotFoundError
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
@@ -28,7 +28,7 @@ class Kept:
         self.declare = lambda: sample_ops.builder_class(folder, "plain", abi="c")
         sample_ops.plain_op(folder)
         self.key = self.declare()().build().key
-        self.set_times(2 * garbage.DAY)
+        self.set_times(2 * unneeded.DAY)
         text_files.write(self.layout.path("logs"), OLD, "text")
         os.utime(self.layout.path("logs", OLD), (1, 1))
 
@@ -59,7 +59,7 @@ class Kept:
 def kept(tmp_path, own_store, monkeypatch):
     """A store with an op that is used, and a log that is old by its mtime and its ctime."""
     store = Kept(tmp_path / "op", own_store)
-    monkeypatch.setattr(garbage, "MAX_AGE_SECONDS", {**garbage.MAX_AGE_SECONDS, "logs": -1.0})
+    monkeypatch.setattr(unneeded, "MAX_AGE_SECONDS", {**unneeded.MAX_AGE_SECONDS, "logs": -1.0})
     return store
 
 
@@ -72,9 +72,9 @@ def test_a_hit_sweeps_a_store_that_was_not_swept_for_a_day(kept):
 
 def test_a_hit_evicts_what_others_no_longer_use(kept, monkeypatch):
     other = sample_ops.plain_op(kept.folder.parent / "other", name="other")().build().key
-    kept.set_times(200 * garbage.DAY)
+    kept.set_times(200 * unneeded.DAY)
     # An entry's age counts from its publication too, which was just now.
-    monkeypatch.setattr(limits, "now_in", lambda _folder: time.time() + 181 * garbage.DAY)
+    monkeypatch.setattr(limits, "now_in", lambda _folder: time.time() + 181 * unneeded.DAY)
     monkeypatch.setattr(os, "utime", set_time_in_the_future(os.utime))
     kept.hit()
     assert kept.key in os.listdir(kept.layout.path("entries"))
@@ -85,7 +85,7 @@ def set_time_in_the_future(utime):
     """Returns an utime() of the file system whose clock is 181 days ahead."""
 
     def set_time(path, times=None, **options):
-        utime(path, times or (time.time() + 181 * garbage.DAY,) * 2, **options)
+        utime(path, times or (time.time() + 181 * unneeded.DAY,) * 2, **options)
 
     return set_time
 
@@ -137,7 +137,7 @@ def test_a_use_without_a_compiler_is_noted(kept, monkeypatch):
 
 
 def test_a_use_far_in_the_future_is_corrected(kept):
-    kept.set_times(-400 * garbage.DAY)
+    kept.set_times(-400 * unneeded.DAY)
     kept.hit()
     pointers = [pointer for pointer in kept.pointers() if "/plans/" in pointer]
     assert max(os.stat(pointer).st_mtime for pointer in pointers) < time.time() + HOUR

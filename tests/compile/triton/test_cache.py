@@ -19,7 +19,7 @@ from support.jits import contracts
 
 from opforge.cache import current
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc
+from opforge.cache.maintenance import gc, unneeded
 from opforge.jits.kind import JIT
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
@@ -163,7 +163,7 @@ def test_kernels_count_towards_the_limits_and_can_be_cleared(own_store):
     assert gc.over_limit(layout, later, max_size=1 << 30) == []
     condemned = gc.over_limit(layout, later, max_size=1)
     assert [item.kind for item in condemned] == ["page of a JIT"] and condemned[0].size > 4096
-    assert "page of a JIT" in {item.kind for item in gc.over_limit(layout, later + 31 * garbage.DAY)}
+    assert "page of a JIT" in {item.kind for item in gc.over_limit(layout, later + 31 * unneeded.DAY)}
     assert gc.remove(layout, [item for item in gc.everything(layout) if item.kind == "page of a JIT"])
     assert pages.entries().get("key") is None
 

@@ -26,7 +26,7 @@ from support import child_processes, sample_ops, text_files
 
 from opforge.cache import staging
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc, verify
+from opforge.cache.maintenance import gc, unneeded, verify
 from opforge.foundation import file_owners
 
 OPS = 5
@@ -185,7 +185,7 @@ class Torture:
         layout = Layout(self.store)
         swept = staging.sweep(layout)
         self.violations += [f"staging holds {name} after a sweep" for name in os.listdir(layout.path("staging"))]
-        tomorrow = time.time() + garbage.DAY
+        tomorrow = time.time() + unneeded.DAY
         self.count["garbage"] = swept + len(gc.remove(layout, gc.over_limit(layout, tomorrow)))
         for parent, _folders, names in os.walk(self.store):
             self.violations += [f"a temporary file is left: {parent}/{name}" for name in names if name.endswith(".tmp")]

@@ -12,7 +12,7 @@ from support.store import own_names
 from opforge.cache import current, staging
 from opforge.cache.areas import DAY
 from opforge.cache.layout import Layout
-from opforge.cache.maintenance import garbage, gc, limits
+from opforge.cache.maintenance import gc, limits, unneeded
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
@@ -36,16 +36,16 @@ def enforce_in(days, fake_store, monkeypatch, max_size=None, max_age=None):
 
 def test_every_area_is_bounded(fake_store):
     """A new area needs an age in `areas.AREAS`, or a bound of its own."""
-    areas = {*current.FOLDERS, *garbage.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE, *size_log.RECLAIMABLE}
-    assert areas == {*garbage.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE}
+    areas = {*current.FOLDERS, *unneeded.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE, *size_log.RECLAIMABLE}
+    assert areas == {*unneeded.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE}
     assert areas <= {*gc.KINDS, "entries"}
 
 
-@pytest.mark.parametrize("area", garbage.MAX_AGE_SECONDS)
+@pytest.mark.parametrize("area", unneeded.MAX_AGE_SECONDS)
 def test_what_is_old_is_removed_after_a_build_without_any_limit(fake_store, monkeypatch, area):
     os.makedirs(fake_store.layout.path(area), exist_ok=True)
     text_files.write(fake_store.layout.path(area), own_names.EXAMPLES[area], "text")
-    days = garbage.MAX_AGE_SECONDS[area] / DAY
+    days = unneeded.MAX_AGE_SECONDS[area] / DAY
     assert enforce_in(days - 0.5, fake_store, monkeypatch) == 0
     assert enforce_in(days + 0.6, fake_store, monkeypatch) == 1
     assert not os.listdir(fake_store.layout.path(area))
@@ -143,15 +143,15 @@ def test_no_entry_is_taken_for_unnamed_if_pointers_cannot_be_read(fake_store, mo
 
 def test_an_entry_keeps_its_newest_descriptions(fake_store, monkeypatch):
     key = fake_store.add("relu")
-    for number in range(garbage.KEPT_DESCRIPTIONS + 4):
+    for number in range(unneeded.KEPT_DESCRIPTIONS + 4):
         folder = fake_store.layout.description(f"{number:032x}")
         os.mkdir(folder)
         text_files.write(folder, key, "")
         os.utime(os.path.join(folder, key), (number + 1, number + 1))
     enforce_in(1, fake_store, monkeypatch)
     names = sorted(os.listdir(fake_store.layout.path("descriptions")))
-    assert len(names) == garbage.KEPT_DESCRIPTIONS, "no empty folder stays"
-    assert f"{0:032x}" not in names and f"{garbage.KEPT_DESCRIPTIONS + 3:032x}" in names
+    assert len(names) == unneeded.KEPT_DESCRIPTIONS, "no empty folder stays"
+    assert f"{0:032x}" not in names and f"{unneeded.KEPT_DESCRIPTIONS + 3:032x}" in names
     assert fake_store.entry_keys() == {key}
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection: the least recently used entries are evicted, garbage is removed, what is in use stays."""
+"""The least recently used entries are evicted, what nothing needs is removed, what is in use stays."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_entry_whose_folder_is_replaced_by_a_link_meanwhile_leads_nowhere(fak
     assert len(os.listdir(tmp_path / "moved")) == 3
 
 
-# -- garbage -----------------------------------------------------------------------------------------------------------
+# -- what nothing needs ------------------------------------------------------------------------------------------------
 
 
 def dead_process():

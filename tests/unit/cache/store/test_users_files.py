@@ -13,7 +13,7 @@ from support.store import own_names
 
 from opforge.cache import areas, current, ownership, staging
 from opforge.cache.layout import TAG_NAME, VERSION, Layout
-from opforge.cache.maintenance import garbage, gc, limits, listing, verify
+from opforge.cache.maintenance import gc, limits, listing, unneeded, verify
 from opforge.cache.records import size_log
 from opforge.errors import CacheDirError
 
@@ -98,7 +98,7 @@ def test_foreign_names_in_a_store_stay(data, monkeypatch):
     # A pin of any name is the user's own wish, and a tuning result is removed by its name alone.
     kept = {os.path.join(VERSION, area, name) for area in AREAS for name in FOREIGN}
     assert kept <= set(contents(root))
-    for area in garbage.MAX_AGE_SECONDS:
+    for area in unneeded.MAX_AGE_SECONDS:
         assert not os.path.lexists(layout.path(area, own_names.EXAMPLES[area])), f"what is opforge's goes: {area}"
 
 

@@ -73,7 +73,7 @@ def mutate_file(data, path):
 @pytest.fixture(scope="module")
 def built_op(tmp_path_factory):
     """(op, paths of its record and of how it was built, copy of its store)."""
-    op = FakeOp(tmp_path_factory.mktemp("garbage"))
+    op = FakeOp(tmp_path_factory.mktemp("mutated"))
     entry = op.build()
     paths = {name: os.path.join(entry.folder, name) for name in FILES}
     backup = str(op.folder / "backup")

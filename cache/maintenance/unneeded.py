@@ -24,7 +24,7 @@ TEMP_FILE_SECONDS = 3600.0
 """A temporary file that is older was left by a process that was killed."""
 
 
-class Garbage(NamedTuple):
+class Unneeded(NamedTuple):
     """A file or folder that is not needed, and why."""
 
     area: str
@@ -33,7 +33,7 @@ class Garbage(NamedTuple):
     reason: str
 
 
-def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Garbage]:
+def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Unneeded]:
     """Yields the files and folders of a store that nothing needs any more. Changes nothing.
 
     Args:
@@ -42,24 +42,24 @@ def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Garba
         now: Seconds since the epoch, by the clock of the store's file system.
     """
     for path in staging.abandoned(layout):
-        yield Garbage("staging", path, "its builder is gone")
+        yield Unneeded("staging", path, "its builder is gone")
     for area, seconds in MAX_AGE_SECONDS.items():
         yield from _old(area, listing.own_children(layout, area), seconds, now)
     for root in pins.roots(layout):
         path = layout.path(pins.AREA, root.name)
         if root.is_orphan and _age(path, now) > pins.MAX_MISSING_SECONDS:
-            yield Garbage(pins.AREA, path, f"its owner {root.owner} is gone")
+            yield Unneeded(pins.AREA, path, f"its owner {root.owner} is gone")
     yield from _surplus(named, now)
     for path in _temp_files(layout):
         if _age(path, now) > TEMP_FILE_SECONDS:
-            yield Garbage("", path, "its writer is gone")
+            yield Unneeded("", path, "its writer is gone")
 
 
-def _old(area: str, children: Iterable[os.DirEntry[str]], seconds: float, now: float) -> Iterator[Garbage]:
+def _old(area: str, children: Iterable[os.DirEntry[str]], seconds: float, now: float) -> Iterator[Unneeded]:
     for child in children:
         status = listing.stat_of(child.path)
         if status and now - max(status.st_mtime, status.st_ctime) > seconds:
-            yield Garbage(area, child.path, f"older than {seconds / DAY:g} d")
+            yield Unneeded(area, child.path, f"older than {seconds / DAY:g} d")
 
 
 def _age(path: str, now: float) -> float:
@@ -68,14 +68,14 @@ def _age(path: str, now: float) -> float:
     return now - status.st_mtime if status and stat.S_ISREG(status.st_mode) else -1.0
 
 
-def _surplus(named: pointers.Pointers, now: float) -> Iterator[Garbage]:
+def _surplus(named: pointers.Pointers, now: float) -> Iterator[Unneeded]:
     """Yields the folders of pointers that are empty, what is half written there, and descriptions beyond the newest."""
     for area, path, modified in named.empty:
         if now - modified > TEMP_FILE_SECONDS:
-            yield Garbage(area, path, "it is empty")
+            yield Unneeded(area, path, "it is empty")
     for path in named.temp_files:
         if _age(path, now) > TEMP_FILE_SECONDS:
-            yield Garbage("", path, "its writer is gone")
+            yield Unneeded("", path, "its writer is gone")
     descriptions: dict[str, list[pointers.Pointer]] = {}
     for pointer in named.files:
         if pointer.area == "descriptions":
@@ -84,7 +84,7 @@ def _surplus(named: pointers.Pointers, now: float) -> Iterator[Garbage]:
         if len(of_entry) > KEPT_DESCRIPTIONS:
             of_entry.sort(key=lambda pointer: -pointer.used)
             for pointer in of_entry[KEPT_DESCRIPTIONS:]:
-                yield Garbage(pointer.area, pointer.path, "its entry has newer ones")
+                yield Unneeded(pointer.area, pointer.path, "its entry has newer ones")
 
 
 def _temp_files(layout: Layout) -> Iterator[str]:
