@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from opforge.errors import AcceleratorUnavailableError
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
 from . import entry_points, registry
 from .interface.accelerator import Accelerator
@@ -21,7 +21,7 @@ def choose(may_be_present: Callable[[str], bool], name: str) -> Accelerator:
     """
     at = time.time_ns()
     paths = [path for folder in entry_points.folders() for path in entry_points.watched(folder)]
-    stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
+    stamps = remembered_values.FlatStamps(paths, remembered_values.stamps_of(paths))
     external = registry.external()
     for point in external:
         accelerator, _, _ = registry.make_if_available(point)
@@ -38,9 +38,9 @@ def choose(may_be_present: Callable[[str], bool], name: str) -> Accelerator:
     raise AcceleratorUnavailableError("cpu", reason, "opforge")
 
 
-def _remember(name: str, stamps: memory.FlatStamps, at: int) -> None:
+def _remember(name: str, stamps: remembered_values.FlatStamps, at: int) -> None:
     """Remembers that the CPU was chosen. With another package's accelerator a hit comes here, and imports no writer."""
-    from opforge.foundation import memory_writer, settings
+    from opforge.foundation import remembered_values_writer, settings
 
-    if memory_writer.is_in_use(settings.cache_dir()):
-        memory_writer.remember(name, stamps, "cpu", at)
+    if remembered_values_writer.is_in_use(settings.cache_dir()):
+        remembered_values_writer.remember(name, stamps, "cpu", at)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from opforge.foundation import formats, memory
+from opforge.foundation import formats, remembered_values
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -56,7 +56,7 @@ def watched(folder: str) -> list[str]:
 
     The files of the latter are rewritten in place. In an image the files of all: the folder is known by its names.
     """
-    ends = METADATA if memory.is_known_by_content(folder) else ".egg-info"
+    ends = METADATA if remembered_values.is_known_by_content(folder) else ".egg-info"
     names = [name for name in _names(folder) if name.endswith(ends)]
     return [folder, *(os.path.join(folder, name, "entry_points.txt") for name in names)]
 
@@ -65,18 +65,18 @@ def _rows(folder: str) -> list[list[str]]:
     """Returns a folder's entry points, each as [group, name, value, distribution, version]."""
     if not any(name.endswith(METADATA) for name in _names(folder)):
         return []  # such as the script's own, which changes with every file
-    name = memory.name_of(("entry points", formats.ENTRY_POINTS, folder))
-    found = memory.recall(name)
+    name = remembered_values.name_of(("entry points", formats.ENTRY_POINTS, folder))
+    found = remembered_values.recall(name)
     if found and _is_valid(found[0]):
         rows: list[list[str]] = found[0]
         return rows
     at, paths = time.time_ns(), watched(folder)
-    stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
+    stamps = remembered_values.FlatStamps(paths, remembered_values.stamps_of(paths))
     rows = _scan(folder)
-    from opforge.foundation import memory_writer, settings  # a hit does not write
+    from opforge.foundation import remembered_values_writer, settings  # a hit does not write
 
-    if memory_writer.is_in_use(settings.cache_dir()):
-        memory_writer.remember(name, stamps, rows, at)
+    if remembered_values_writer.is_in_use(settings.cache_dir()):
+        remembered_values_writer.remember(name, stamps, rows, at)
     return rows
 
 

@@ -8,7 +8,7 @@ import sys
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, cast
 
-from opforge.foundation import formats, memory, settings
+from opforge.foundation import formats, remembered_values, settings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -145,7 +145,7 @@ def _choose() -> Accelerator:
     if text:
         return _named(settings.accelerator(), source)
     name = _name_of_choice()
-    found = None if _is_any_present() else memory.recall(name)
+    found = None if _is_any_present() else remembered_values.recall(name)
     if found and found[0] == "cpu":
         module = sys.modules.get(HOST_CLASS)
         return module.CPUAccelerator() if module else cast("Accelerator", LazyCPUAccelerator())
@@ -230,7 +230,7 @@ def _name_of_choice() -> str:
     That follows from the folders of sys.path.
     """
     where = "" if all(folder[:1] == "/" for folder in sys.path) else os.getcwd()
-    return memory.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where))
+    return remembered_values.name_of(("accelerator", formats.ENTRY_POINTS, [*map(str, sys.path)], where))
 
 
 def _is_any_present() -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from opforge.fast_path import library, lookup
-from opforge.foundation import environment, memory
+from opforge.foundation import environment, remembered_values
 
 if TYPE_CHECKING:
     from opforge.accelerator.capabilities import Capabilities
@@ -52,9 +52,9 @@ class Loaded:
         self._place = _working_folder(builder)
         self._links = _links(builder)
         self.adds = _adding(builder)
-        self.watched = memory.FlatStamps()
+        self.watched = remembered_values.FlatStamps()
         """The files and folders that are compared."""
-        self._often = memory.FlatStamps()
+        self._often = remembered_values.FlatStamps()
         self._rest: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def binds_as(self, other: Loaded) -> bool:
@@ -69,7 +69,7 @@ class Loaded:
             log.log(level, "%s: %s, %s", entry.record["op"], entry.origin, entry.library)
         self.watched = watched = entry.watched
         often = len(watched.paths) if entry.often < 0 else entry.often
-        self._often = memory.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
+        self._often = remembered_values.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
         self._rest = tuple(watched.paths[often:]), [*watched.numbers[4 * often :]]
 
     def is_current(self, builder: OpBuilder) -> bool:
@@ -88,7 +88,7 @@ class Loaded:
             is_same = is_same and (not self.adds or self.adds is _adding(builder))
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
-        if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:
+        if not is_same or remembered_values.stamps_of(self._often.paths) != self._often.numbers:
             return False
         if (self._place and self._place != _working_folder(builder)) or (
             self._links and self._links != _links(builder)
@@ -99,7 +99,7 @@ class Loaded:
             paths, numbers = self._rest
             seen = _seen.get(paths)
             if seen is None or now - seen[0] >= COMPARE_SECONDS:
-                seen = _seen[paths] = now, memory.stamps_of(paths)
+                seen = _seen[paths] = now, remembered_values.stamps_of(paths)
             if seen[1] != numbers:
                 return False
             self._compared = seen[0]

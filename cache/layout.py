@@ -10,13 +10,13 @@ v2/objects/UNIT/                    object files, by what they were compiled fro
 v2/peaks/                           how much memory the compilers of each op needed
 v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
 v2/sources/                         the sources of load_inline
-v2/toolchains/                      what is remembered of compilers and of packages: see memory.py
+v2/toolchains/                      what is remembered of compilers and of packages: see remembered_values.py
 v2/tuned/DESCRIPTION/               tuning results: see builders/lookup/tuning_results.py
 v2/locks/ staging/ failures/ logs/ quarantine/
 v2/bytes                            the running sum of sizes
 v2/summaries                        what listings show of each entry
 v2/swept                            its modification time: when the store was made, or last swept
-machine/ID/                         remembered look-ups, in the user's default folder alone: see foundation/memory.py
+machine/ID/                         remembered look-ups, in the user's default folder alone: see remembered_values.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opforge.fast_path.lookup import FETCHED as FETCHED
 from opforge.fast_path.lookup import LISTED as LISTED
 from opforge.fast_path.lookup import UNSIGNED as UNSIGNED
 from opforge.foundation import formats
-from opforge.foundation.memory import MACHINE as MACHINE
+from opforge.foundation.remembered_values import MACHINE as MACHINE
 
 VERSION = formats.STORE
 SWEPT = "swept"

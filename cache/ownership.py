@@ -10,7 +10,7 @@ import os
 import re
 
 from opforge.foundation.files import is_temp_name
-from opforge.foundation.memory import read_file
+from opforge.foundation.remembered_values import read_file
 
 from .areas import AREAS, names_in
 from .layout import TAG, TAG_NAME, VERSION, Layout

@@ -14,7 +14,7 @@ from opforge.errors import BuildError
 from opforge.fast_path.library import BUILD, RECORD
 from opforge.foundation import formats
 from opforge.foundation.files import write_file
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 
 from . import staging
 from .admit import admit

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opforge.fast_path.library import PACKAGE_LAYER, Entry, integrity_problem
-from opforge.foundation.memory import UNREADABLE
+from opforge.foundation.remembered_values import UNREADABLE
 
 from .filesystem.disk import Disk
 from .filesystem.packages import KEPT_IN, PackageFiles

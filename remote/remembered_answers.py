@@ -13,8 +13,8 @@ from opforge.builders.lookup.remotes import Request
 from opforge.cache import schema
 from opforge.cache.keys import key_of
 from opforge.errors import StoreError
-from opforge.foundation import memory, memory_writer, settings
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation import remembered_values, remembered_values_writer, settings
+from opforge.foundation.remembered_values import FlatStamps
 
 from . import withdrawal_lists
 from .remotes import Remote
@@ -40,7 +40,7 @@ def _name(kind: str, *parts: object) -> str:
 
 def _recall(name: str, seconds: float, declared: schema.Schema = ANSWER) -> dict[str, Any] | None:
     """Returns a value that was remembered at most so many seconds ago; None if there is none."""
-    found = memory.recall(name)
+    found = remembered_values.recall(name)
     if found is None or schema.problem(found[0], declared):
         return None
     value: dict[str, Any] = found[0]
@@ -49,13 +49,13 @@ def _recall(name: str, seconds: float, declared: schema.Schema = ANSWER) -> dict
 
 def _remember(name: str, watched: FlatStamps, **fields: object) -> None:
     """Remembers fields as long as the files are the same. Their stamps are taken now: later ones prove nothing."""
-    memory_writer.remember(name, watched, {"at": time.time(), **fields}, time.time_ns())
+    remembered_values_writer.remember(name, watched, {"at": time.time(), **fields}, time.time_ns())
 
 
 def _trust() -> FlatStamps:
     """Returns the stamp of the trust file: after a change of it, a remote is asked again."""
     paths = [settings.trust_file()]
-    return FlatStamps(paths, memory.stamps_of(paths))
+    return FlatStamps(paths, remembered_values.stamps_of(paths))
 
 
 def note_miss(remote: Remote, request: Request, reason: str) -> None:

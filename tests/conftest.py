@@ -139,11 +139,11 @@ def nothing_of_the_machines(shared_store):
         yield
         from support.processes import forked_python, torch_server
 
-        from opforge.foundation import memory
+        from opforge.foundation import remembered_values
 
         torch_server.end()
         forked_python.end()
-        memory.reset()  # what was counted would be written to the user's own folder
+        remembered_values.reset()  # what was counted would be written to the user's own folder
 
 
 @pytest.fixture(autouse=True)
@@ -202,13 +202,13 @@ def _forget(probed_compilers):
     """Makes this process one that has used no store and read no setting; of compilers it knows these."""
     from opforge.builders.toolchains.discovery import probe
     from opforge.cache import current
-    from opforge.foundation import memory, settings
+    from opforge.foundation import remembered_values, settings
 
     current.reset()
     probe.reset()
     probe._infos.update(probed_compilers)
     probe._unsaved.update(probed_compilers)  # the new store has none of them
-    memory.reset()
+    remembered_values.reset()
     settings.reset()
 
 

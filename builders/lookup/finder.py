@@ -16,7 +16,7 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.cache.layout import FETCHED
 from opforge.cache.store import Rejected, Sought
 from opforge.errors import ToolchainNotFoundError
-from opforge.foundation import memory_writer, settings
+from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.files import can_write
 
 from . import remembered_lookups
@@ -94,7 +94,7 @@ class Finder:
     def in_layers(self) -> Entry | None:
         """Returns the entry of a layer whose own files are unchanged."""
         lookup, spec = self.lookup, self.lookup.spec
-        self._is_kept = self._remembers and memory_writer.can_remember()
+        self._is_kept = self._remembers and remembered_values_writer.can_remember()
         if self._remembers and not self._is_kept and _is_read_only(lookup.store):
             # Neither this look-up nor a build can leave anything behind. The user's own store is searched as a layer
             # is: otherwise each process would have to find the compiler, and hash every header that it reads.
@@ -161,7 +161,7 @@ class Finder:
         was fetched before is verified again if the trust file has changed, even if no remote is configured.
         """
         lookup, store = self.lookup, self.lookup.store
-        is_over = self._has_asked and not (is_last_resort and memory_writer.can_remember())
+        is_over = self._has_asked and not (is_last_resort and remembered_values_writer.can_remember())
         if not lookup.asks or is_over or (is_early and not settings.remotes()):
             return None  # nothing that was remembered has answered
         if is_early:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.foundation.memory import FlatStamps, PathStamp
+from opforge.foundation.remembered_values import FlatStamps, PathStamp
 
 LIST = "RECORD"
 

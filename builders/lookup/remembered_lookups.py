@@ -1,7 +1,7 @@
 """Remembers which entry a look-up led to, so that the next one neither makes a plan nor compares contents.
 
 The name of a look-up, and how it is recalled, are in `fast_path/lookup.py`; the file that it is kept in, and the stamps
-by which it is still valid, in `foundation/memory.py`.
+by which it is still valid, in `foundation/remembered_values.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from opforge.cache.records.entry import is_systems
 from opforge.cache.store import Source
 from opforge.fast_path import lookup as fast_lookup
 from opforge.fast_path.library import Entry
-from opforge.foundation import environment, memory_writer, settings
+from opforge.foundation import environment, remembered_values_writer, settings
 from opforge.foundation.environment import HEADER_VARIABLES
-from opforge.foundation.memory import ABSENT, FlatStamps, PathStamp
+from opforge.foundation.remembered_values import ABSENT, FlatStamps, PathStamp
 
 from .own_code import Code
 
@@ -129,7 +129,7 @@ def note_use(store: Store, pointer: str) -> None:
 
 
 def take_snapshot(lookup: Lookup, description: str, absent: list[str]) -> Snapshot:
-    """Returns the part of the memory besides the entry. It is taken before the look-up: later changes would be missed.
+    """Returns what is remembered besides the entry. It is taken before the look-up: later changes would be missed.
 
     `description` is the key of the op's description, or empty if no layer is searched. `absent` are the op's
     `absent_paths` from before the description was made.
@@ -219,7 +219,7 @@ def remember(
         "variables": match.stamped.variables,
         **tuning,
     }
-    memory_writer.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
+    remembered_values_writer.remember(lookup.name(programs), FlatStamps.of(stamped), value, snapshot.at)
 
 
 def _read_by_lookup(

@@ -20,8 +20,8 @@ from opforge.cache.current import current_store, writable_store
 from opforge.cache.records import fetched_offer
 from opforge.errors import CacheDirError
 from opforge.fast_path import library, lookup
-from opforge.foundation import memory, memory_writer, settings, upper_parts
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation import remembered_values, remembered_values_writer, settings, upper_parts
+from opforge.foundation.remembered_values import FlatStamps
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
@@ -122,7 +122,7 @@ def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:
     places = searched(spec.package)
     key = (entry.key, *(place[0] for place in places))
     last = _resolved.get(key)
-    is_same = last is not None and memory.stamps_of(last.watched.paths) == [*last.watched.numbers]
+    is_same = last is not None and remembered_values.stamps_of(last.watched.paths) == [*last.watched.numbers]
     if last is None or not is_same or 0 < last.until < time.time():
         last = look(wanted(spec.name, entry), places, asks)
         problem, rows = last.found.problem if last.found else "", list[Row]()
@@ -146,7 +146,7 @@ def look(what: WantedResult, places: Sequence[Place], asks: bool) -> Outcome:
     paths = [*dict.fromkeys([*(what.path(place[0]) for place in places), fetched_path])]
     if settings.remotes() or os.path.lexists(fetched_path):
         paths.append(settings.trust_file())
-    watched = FlatStamps(paths, memory.stamps_of(paths))
+    watched = FlatStamps(paths, remembered_values.stamps_of(paths))
     for place, allowed, bits in places:
         try:
             found = records.read_stored(what.path(place), allowed, bits)
@@ -182,7 +182,7 @@ def _fetched(path: str, what: WantedResult, owners: Collection[int]) -> StoredRe
     except (OSError, ValueError) as error:
         return StoredResult(path, {}, str(error))
     # If the trust file has changed since, it decides again. Without a signer the remote was an unsigned one.
-    is_old = bool(note.signer) and list(note.trust) != memory.stamps_of([settings.trust_file()])
+    is_old = bool(note.signer) and list(note.trust) != remembered_values.stamps_of([settings.trust_file()])
     if is_old and (reason := upper_parts.get(SOURCE).problem(path, what)):
         if (path, reason) not in _refused:
             log.warning("%s: the tuning result that was fetched before is not used any more: %s", what.op, reason)
@@ -194,12 +194,12 @@ def _fetched(path: str, what: WantedResult, owners: Collection[int]) -> StoredRe
 def _ask(what: WantedResult, watched: FlatStamps) -> Outcome:
     """Returns the result that a remote has. If none has it, they are asked again after a day."""
     again, trust_file = time.time() + ABSENT_SECONDS, [settings.trust_file()]
-    name = memory.name_of(("no tuning result", [*what], settings.remotes()))
-    absent = memory.recall(name)
+    name = remembered_values.name_of(("no tuning result", [*what], settings.remotes()))
+    absent = remembered_values.recall(name)
     if absent is not None and time.time() < absent[0]["until"]:
         return Outcome(None, watched, absent[0]["until"])
-    before = FlatStamps(trust_file, memory.stamps_of(trust_file))
-    if not memory_writer.can_remember():
+    before = FlatStamps(trust_file, remembered_values.stamps_of(trust_file))
+    if not remembered_values_writer.can_remember():
         return Outcome(None, watched, again)  # each load would ask
     try:
         store = writable_store(current_store())
@@ -207,9 +207,9 @@ def _ask(what: WantedResult, watched: FlatStamps) -> Outcome:
         return Outcome(None, watched, again)  # the load has said so
     path = what.path(store.layout.root, FETCHED)
     if not upper_parts.get(SOURCE).bring(path, what):
-        memory_writer.remember(name, before, {"until": again}, time.time_ns())
+        remembered_values_writer.remember(name, before, {"until": again}, time.time_ns())
         return Outcome(None, watched, again)
-    fresh = FlatStamps(watched.paths, memory.stamps_of(watched.paths))
+    fresh = FlatStamps(watched.paths, remembered_values.stamps_of(watched.paths))
     try:
         return Outcome(_fitting(records.read_stored(path, store.owners), what), fresh)
     except FileNotFoundError:  # another process has removed it

@@ -28,7 +28,7 @@ from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 from opforge.foundation.environment import HEADER_VARIABLES
 from opforge.foundation.files import write_file
-from opforge.foundation.memory import FlatStamps, stamps_of
+from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
 from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders

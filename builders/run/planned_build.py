@@ -37,9 +37,9 @@ from opforge.errors import (
 )
 from opforge.fast_path.library import Entry
 from opforge.fast_path.lookup import count
-from opforge.foundation import memory_writer, settings
+from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.events import emit
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 
 from . import timeline
 from .diagnostics import parse_diagnostics
@@ -245,7 +245,7 @@ def _store_problem(root: str, error: OSError) -> CacheDirError | None:
 def _count(store: Store, **amounts: float) -> None:
     """Counts for `opforge cache stats`, and writes it at once: the process may be killed before it ends."""
     count(store.layout.root, **amounts)
-    memory_writer.write_counts()
+    remembered_values_writer.write_counts()
 
 
 def _log_first_warning(op: str, output: str, entry: Entry) -> None:

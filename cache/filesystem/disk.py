@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
 MAX_LINKS = 40
 """As many links as Linux follows on the way to a file."""
@@ -36,12 +36,12 @@ class Disk:
             status = os.stat(path)
         except (OSError, ValueError):
             return None
-        inode = memory.inode_of(path, status)
+        inode = remembered_values.inode_of(path, status)
         return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode)
 
     def flat_stamps(self, paths: Iterable[str], links: int = 0) -> list[int]:
-        """Returns the stamps of many paths in one flat list: see `memory.stamps_of`."""
-        return memory.stamps_of(paths, links)
+        """Returns the stamps of many paths in one flat list: see `remembered_values.stamps_of`."""
+        return remembered_values.stamps_of(paths, links)
 
     def digest(self, path: str) -> str | None:
         """Returns the SHA-256 of a file's bytes in hex; None if it cannot be read."""

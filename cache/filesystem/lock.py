@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opforge.errors import LockTimeoutError
 from opforge.foundation.events import emit
 from opforge.foundation.files import read_json, write_file
-from opforge.foundation.memory import UNREADABLE
+from opforge.foundation.remembered_values import UNREADABLE
 
 if TYPE_CHECKING:
     import filelock

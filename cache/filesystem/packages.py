@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from opforge.foundation import formats, memory, memory_writer
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation import formats, remembered_values, remembered_values_writer
+from opforge.foundation.remembered_values import FlatStamps
 
 from .disk import Disk
 
@@ -81,11 +81,13 @@ class PackageFiles:
         """Remembers the new answers. If that fails, the lists are read again next time."""
         if self._kept and self._is_changed:
             value = [formats.PACKAGE_LISTS, self._answers, self._tops]
-            self._is_changed = not memory_writer.remember(NAME, self._stamps, value, self._at, folder=self._kept)
+            self._is_changed = not remembered_values_writer.remember(
+                NAME, self._stamps, value, self._at, folder=self._kept
+            )
 
     def _remembered(self) -> tuple[dict[str, bool], dict[str, bool]]:
         """Returns the answers for files, and for the first folders of their paths, of this state of the database."""
-        found = memory.recall(NAME, self._disk.flat_stamps, self._kept) if self._kept else None
+        found = remembered_values.recall(NAME, self._disk.flat_stamps, self._kept) if self._kept else None
         if found is None or found[1].paths != self._stamps.paths or found[0][0] != formats.PACKAGE_LISTS:
             return {}, {}
         return found[0][1], found[0][2]

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from opforge.foundation import formats, memory
+from opforge.foundation import formats, remembered_values
 from opforge.foundation.files import make_folder, read_file, read_json, write_file
-from opforge.foundation.memory import UNREADABLE
-from opforge.foundation.memory_writer import COUNTS, MAX_COUNTS_BYTES
+from opforge.foundation.remembered_values import UNREADABLE
+from opforge.foundation.remembered_values_writer import COUNTS, MAX_COUNTS_BYTES
 
 NAMES = ("cached", "prebuilt", "missed", "built", "failed", "waited", "saved", "building", "waiting")
 """Names of the counts: look-ups that found an entry in the store, or in a layer or a remote; look-ups that found none;
@@ -93,10 +93,10 @@ def read(store: str) -> Counts:
 def zero(store: str) -> bool:
     """Begins a new count of a store; all that was counted before stays. Returns whether that could be written."""
     now = read(store).all.amounts
-    for folder in memory.folders():
+    for folder in remembered_values.folders():
         try:
             make_folder(folder)
-            if not memory.is_private(folder):
+            if not remembered_values.is_private(folder):
                 continue
             with _locked(folder):
                 data = _read_sums(folder)
@@ -238,9 +238,9 @@ def _checked(amounts: Any) -> Amounts:
 def _folders() -> list[str]:
     """Returns the folders that may hold counts, and that only this user can have written."""
     folders = []
-    for folder in memory.folders():
+    for folder in remembered_values.folders():
         try:
-            if memory.is_private(folder):
+            if remembered_values.is_private(folder):
                 folders.append(folder)
         except OSError:
             continue

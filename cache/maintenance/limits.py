@@ -11,7 +11,7 @@ from opforge.cache.layout import SWEPT, Layout
 from opforge.cache.ownership import has_tag
 from opforge.cache.records import pins, size_log
 from opforge.errors import SettingError
-from opforge.foundation import memory_writer, settings
+from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.file_owners import link_problem
 from opforge.foundation.files import now_in, write_file
 
@@ -40,7 +40,7 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
             return 0
         if is_due:
             pins.renew_roots(layout)
-            memory_writer.remove_unused()
+            remembered_values_writer.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None
         from . import gc  # not for a store that is within its limits
 

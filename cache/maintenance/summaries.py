@@ -16,7 +16,7 @@ from opforge.cache.filesystem.disk import Stamp
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record
 from opforge.foundation.files import open_to_append, read_file, write_file
-from opforge.foundation.memory import UNREADABLE
+from opforge.foundation.remembered_values import UNREADABLE
 
 FILE = "summaries"
 MAX_STALE_LINES = 1000

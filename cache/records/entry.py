@@ -19,7 +19,7 @@ from opforge.cache.layout import entry_name
 from opforge.fast_path.library import RECORD, is_record
 from opforge.foundation.environment import variable
 from opforge.foundation.files import MAX_RECORD_BYTES, read_file
-from opforge.foundation.memory import ABSENT, FlatStamps, PathStamp
+from opforge.foundation.remembered_values import ABSENT, FlatStamps, PathStamp
 
 RECORD_KEY = "record_key"
 BY_VARIABLES = "by_variables"

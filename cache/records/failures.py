@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from opforge.cache import schema
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 from opforge.foundation.files import write_file
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 
 from .schemas import FAILURE
 
@@ -67,7 +67,7 @@ def after(layout: Layout, plan_key: str, earlier_id: str, state: str) -> Failure
     data = _read(layout, plan_key)
     if not data or data["id"] == earlier_id or data["state"] != state:
         return None
-    stamps = memory.stamps_of(data["read"])
+    stamps = remembered_values.stamps_of(data["read"])
     # Sizes and times of modification: the same header of the system has another inode on another node.
     if stamps[0::4] != data["stamps"][0::4] or stamps[1::4] != data["stamps"][1::4]:
         return None

@@ -14,7 +14,7 @@ from opforge.cache import schema
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import UNSIGNED
 from opforge.foundation import formats, settings
-from opforge.foundation.memory import ABSENT
+from opforge.foundation.remembered_values import ABSENT
 
 from .schemas import FETCHED
 

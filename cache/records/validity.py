@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.fast_path import lookup
-from opforge.foundation.memory import ABSENT
+from opforge.foundation.remembered_values import ABSENT
 
 from .entry import Stamped
 

@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 
 from opforge.fast_path import machine
-from opforge.foundation import formats, memory, opforge_version, settings
+from opforge.foundation import formats, opforge_version, remembered_values, settings
 
 from . import tree
 
@@ -160,7 +160,7 @@ def _name_of(*question: object) -> str:
     value: list[object] = [formats.KERNEL_LOOKUP, opforge_version.VERSION, *question]
     value += [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
     value += [is_locked, torch.__version__, torch.__file__, sys.platform, machine.libstdcxx(), *machine.name_parts()]
-    return memory.name_of(value)
+    return remembered_values.name_of(value)
 
 
 def _recall(name: str) -> ModuleType | None:
@@ -168,7 +168,7 @@ def _recall(name: str) -> ModuleType | None:
 
     Then the search is made in full, and says why.
     """
-    found = memory.recall(name)
+    found = remembered_values.recall(name)
     if found is None:
         return None
     try:

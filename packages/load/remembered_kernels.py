@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from opforge.foundation import memory_writer, settings
-from opforge.foundation.memory import FlatStamps, PathStamp, stamps_of
+from opforge.foundation import remembered_values_writer, settings
+from opforge.foundation.remembered_values import FlatStamps, PathStamp, stamps_of
 
 from . import checkout
 from .variants import Loadable
@@ -40,4 +40,4 @@ def remember(name: str, at_ns: int, before: FlatStamps, root: str, scope: str, c
     value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module, "content": choice.content}
     value |= {"version": choice.version}
     value |= {"files": [*choice.receipt]}  # type: ignore[dict-item]
-    memory_writer.remember(name, watched, value, at_ns, links=len(watched.paths))
+    remembered_values_writer.remember(name, watched, value, at_ns, links=len(watched.paths))

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from opforge.foundation import settings
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 from opforge.packages.form import names, origin, version
 from opforge.packages.form.version import Range
 from opforge.packages.installed import layout, releases
@@ -38,7 +38,7 @@ def find(
     install: bool | None,
     caller: str,
 ) -> ModuleType:
-    """Returns the module of `load`. Keeps it in `answers`, and in the memory under the name `remembered`, if it may.
+    """Returns the module of `load`. Keeps it in `answers`, and on disk under the name `remembered`, if it may.
 
     What depends on the current device is in no answer; what depends on more than the machine and torch is not
     remembered.

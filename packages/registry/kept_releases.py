@@ -7,8 +7,8 @@ for the blobs alone. Signatures are verified each time, with the keys that are t
 from __future__ import annotations
 
 from opforge.errors import KernelFormatError
-from opforge.foundation import memory, memory_writer
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation import remembered_values, remembered_values_writer
+from opforge.foundation.remembered_values import FlatStamps
 from opforge.remote import statements
 from opforge.remote.statements import Signed
 from opforge.remote.stores.protocol import ObjectStore
@@ -34,13 +34,13 @@ def signed(store: ObjectStore, digest: str, where: str, from_kept: bool = True) 
         return None
     fetched = release.split(stored.data, digest, where)
     if len(stored.data) <= MAX_KEPT_BYTES:
-        memory_writer.remember(_name(digest), FlatStamps(), stored.data.decode(errors="replace"))
+        remembered_values_writer.remember(_name(digest), FlatStamps(), stored.data.decode(errors="replace"))
     return fetched
 
 
 def _kept(digest: str) -> Signed | None:
     try:
-        found = memory.recall(_name(digest))
+        found = remembered_values.recall(_name(digest))
         return release.split(found[0].encode(), digest, "") if found and isinstance(found[0], str) else None
     except KernelFormatError:
         return None  # damaged: it is fetched again

@@ -15,8 +15,8 @@ from opforge.cache.maintenance import gc, unneeded
 from opforge.cache.records import pins, size_log
 from opforge.errors import LoadError, SettingError
 from opforge.fast_path import library
-from opforge.foundation import memory
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation import remembered_values
+from opforge.foundation.remembered_values import RACY_NS
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(120)]
 BUILD_MANY = """
@@ -144,7 +144,7 @@ def test_without_its_objects_and_what_look_ups_remember_a_store_works_more_slowl
     cls = sample_ops.plain_op(folder, value=7005)
     cls().build()
     cls().build()  # which is remembered
-    folders = [*memory.folders(), *map(layout.path, ("objects", "peaks", "toolchains", "descriptions"))]
+    folders = [*remembered_values.folders(), *map(layout.path, ("objects", "peaks", "toolchains", "descriptions"))]
     for folder_of_area in folders:
         shutil.rmtree(folder_of_area, ignore_errors=True)
     assert cls().build().origin == "cache"

@@ -15,7 +15,7 @@ from opforge.cache.layout import TAG, TAG_NAME, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records import size_log
 from opforge.errors import CacheDirError
-from opforge.foundation import memory, memory_writer
+from opforge.foundation import remembered_values, remembered_values_writer
 from opforge.foundation.files import make_folder, open_to_append
 
 TEXT = "years of work\n"
@@ -116,13 +116,13 @@ def test_a_linked_folder_inside_an_area_is_not_written_to(tmp_path):
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_no_look_up_is_remembered_through_a_link(tmp_path, monkeypatch, depth):
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    folder = memory.folders()[0] + "/lookups"
+    folder = remembered_values.folders()[0] + "/lookups"
     for _level in range(depth):
         folder = os.path.dirname(folder)
     os.makedirs(os.path.dirname(folder))
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", folder)
-    assert memory_writer.remember("name", memory.FlatStamps(), {}) is False
+    assert remembered_values_writer.remember("name", remembered_values.FlatStamps(), {}) is False
     assert os.listdir(tmp_path / "elsewhere") == []
 
 

@@ -33,9 +33,9 @@ from opforge.builders.lookup.fit import fit_of
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
 from opforge.fast_path.library import BUILD, RECORD
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
-FILES = ("record", "build", "memory", "compiler")
+FILES = ("record", "build", "remembered", "compiler")
 CHANGED_BYTES, CHANGED_JSON = 0, 1
 
 
@@ -51,13 +51,16 @@ class LookupTarget:
         self.key = publish_op(self.cls(), self._store())
         assert self._find() == self.key
         layout = self._store().layout
-        entry, memories = layout.entry(self.key), os.path.join(memory.folders()[0], memory.LOOKUPS)
-        (name,) = os.listdir(memories)
+        entry, lookups = (
+            layout.entry(self.key),
+            os.path.join(remembered_values.folders()[0], remembered_values.LOOKUPS),
+        )
+        (name,) = os.listdir(lookups)
         (compiler,) = os.listdir(layout.path("toolchains"))
         self.paths = {
             "record": os.path.join(entry, RECORD),
             "build": os.path.join(entry, BUILD),
-            "memory": os.path.join(memories, name),
+            "remembered": os.path.join(lookups, name),
             "compiler": layout.path("toolchains", compiler),
         }
         self.contents = {name: self._read(path) for name, path in self.paths.items()}
@@ -104,8 +107,8 @@ class LookupTarget:
         """Looks the op up after an input has changed a file; returns the entry key. Raises AssertionError."""
         self._restore()
         name = FILES[data[0] % len(FILES)] if data else "record"
-        if name != "memory":
-            os.unlink(self.paths["memory"])
+        if name != "remembered":
+            os.unlink(self.paths["remembered"])
         with open(self.paths[name], "wb") as file:
             file.write(self.content_of(name, data[1:]))
         key = self._find()

@@ -36,7 +36,7 @@ from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
 from opforge.cache.records.validity import Observation
 from opforge.cache.store import Fit, Rejected
 from opforge.fast_path.library import BUILD, RECORD
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 
 AS_IT_IS, AS_JSON, AS_BYTES = range(3)
 

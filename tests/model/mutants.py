@@ -31,7 +31,7 @@ def a_compiler_is_its_path() -> None:
 @mutant
 def a_compiler_that_is_replaced_is_not_probed_again() -> None:
     from opforge.builders.toolchains.discovery import probe
-    from opforge.foundation.memory import FlatStamps
+    from opforge.foundation.remembered_values import FlatStamps
 
     put(probe, watched=lambda info: FlatStamps())
 
@@ -347,7 +347,7 @@ def a_depfile_is_split_at_unicode_white_space() -> None:
 def a_second_load_sees_the_ops_own_files_only() -> None:
     from opforge.builders import base
     from opforge.cache.filesystem.disk import Disk
-    from opforge.foundation.memory import FlatStamps
+    from opforge.foundation.remembered_values import FlatStamps
 
     def is_current(loaded: base.Loaded, builder: base.OpBuilder) -> bool:
         own = FlatStamps.of(pair for pair in loaded.watched.pairs() if pair[0].startswith(builder.folder))

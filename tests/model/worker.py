@@ -67,7 +67,7 @@ class Worker:
         """Loads, builds or fills a layer as the request says."""
         from opforge.builders.declaration.kernel_roots import KernelRoot
         from opforge.errors import OpforgeError
-        from opforge.foundation import memory
+        from opforge.foundation import remembered_values
 
         self.requests += 1
         self.findings.clear()
@@ -84,7 +84,7 @@ class Worker:
         if request["action"] != "held":
             self.reset()
             self.builder = self.kind()
-        memory._machine_id = request["machine"]
+        remembered_values._machine_id = request["machine"]
         try:
             if request["layer"]:
                 return self.fill(request["layer"])
@@ -142,9 +142,9 @@ class Worker:
         from opforge.builders.toolchains.discovery import probe
         from opforge.cache import current
         from opforge.fast_path import library
-        from opforge.foundation import memory
+        from opforge.foundation import remembered_values
 
-        for module in (library, fit, probe, current, memory):
+        for module in (library, fit, probe, current, remembered_values):
             module.reset()
 
 

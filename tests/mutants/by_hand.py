@@ -83,12 +83,12 @@ EDITS: dict[str, Edit] = {
     ),
     "a_second_load_of_a_process_compares_no_file": Edit(
         "builders/base.py",
-        "        if not is_same or memory.stamps_of(self._often.paths) != self._often.numbers:\n",
+        "        if not is_same or remembered_values.stamps_of(self._often.paths) != self._often.numbers:\n",
         "        if not is_same:\n",
         ("tests/compile/load/test_second_load.py",),
     ),
     "a_stamp_that_may_be_of_two_contents_is_trusted": Edit(
-        "src/opforge/foundation/memory.py",
+        "src/opforge/foundation/remembered_values.py",
         "RACY_NS = 2_000_000_000\n",
         "RACY_NS = -(10**12)\n",
         ("tests/unit/cache/records/test_validity.py", "tests/unit/foundation", BUILDS),

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 
 from opforge.cache.filesystem.disk import Disk, Stamp
-from opforge.foundation.memory import ABSENT
+from opforge.foundation.remembered_values import ABSENT
 
 SECOND = 1_000_000_000
 """In nanoseconds."""

@@ -16,7 +16,7 @@ from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
 from opforge.cache import current, layer
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 SOURCE = f"""\
 #include <opforge/tunable.h>

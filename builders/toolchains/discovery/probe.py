@@ -15,10 +15,10 @@ from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import has_tag
 from opforge.errors import ToolchainError
-from opforge.foundation import exit_status, formats, memory, memory_writer
+from opforge.foundation import exit_status, formats, remembered_values, remembered_values_writer
 from opforge.foundation.environment import COMPILER_VARIABLES
 from opforge.foundation.files import renew
-from opforge.foundation.memory import ABSENT, FlatStamps
+from opforge.foundation.remembered_values import ABSENT, FlatStamps
 
 from . import configuration, programs, search
 
@@ -117,7 +117,7 @@ def cached_info(
         probe: Runs the compiler.
     """
     reached, folder = programs.reached(name), layout.path("toolchains")
-    known = memory.name_of((formats.TOOLCHAIN, name, reached))
+    known = remembered_values.name_of((formats.TOOLCHAIN, name, reached))
     info, stamps = _infos.get(known) or _recalled(known, folder, shape, disk)
     if not info or disk.flat_stamps(stamps.paths) != [*stamps.numbers]:
         at = disk.now_ns()
@@ -131,7 +131,7 @@ def cached_info(
     if (
         known in _unsaved
         and has_tag(layout.root)
-        and memory_writer.remember(known, stamps, info, disk.now_ns(), folder=folder)
+        and remembered_values_writer.remember(known, stamps, info, disk.now_ns(), folder=folder)
     ):
         _unsaved.discard(known)
     return _with_folders(info, name, disk)
@@ -150,7 +150,7 @@ def watched(info: CompilerInfo) -> FlatStamps:
 
 def _recalled(known: str, folder: str, shape: Mapping[str, type], disk: Disk) -> tuple[CompilerInfo | None, FlatStamps]:
     """Returns the info that is remembered in a folder of a store, and its stamps; None if there is none."""
-    found = memory.recall(known, disk.flat_stamps, folder)
+    found = remembered_values.recall(known, disk.flat_stamps, folder)
     if found is None or not all(isinstance(found[0].get(name), kind) for name, kind in shape.items()):
         return None, FlatStamps()
     renew(f"{folder}/{known}.json", RENEW_SECONDS)

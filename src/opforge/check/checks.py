@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.accelerator.entry_points import entry_points
-from opforge.foundation import memory, memory_writer, opforge_version
+from opforge.foundation import opforge_version, remembered_values, remembered_values_writer
 from opforge.report.ops import OfferedOp, offers, own_offers, readiness
 
 from . import kernels, own_process, stages
@@ -196,7 +196,9 @@ def _remember(row: Checked) -> None:
     """Remembers the outcome as long as the op's library is the same."""
     if row.library:
         value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": opforge_version.VERSION}
-        memory_writer.remember(_memory_name(row.name, row.target, row.library), memory.FlatStamps([], []), value)
+        remembered_values_writer.remember(
+            _memory_name(row.name, row.target, row.library), remembered_values.FlatStamps([], []), value
+        )
 
 
 def remembered(
@@ -220,9 +222,9 @@ def remembered(
 
 
 def _last(row: Checked) -> Mapping[str, Any]:
-    found = memory.recall(_memory_name(row.name, row.target, row.library)) if row.library else None
+    found = remembered_values.recall(_memory_name(row.name, row.target, row.library)) if row.library else None
     return found[0] if found and isinstance(found[0], dict) else {}
 
 
 def _memory_name(name: str, target: str, library: str) -> str:
-    return memory.name_of(("checked", name, target, library))  # the path has digits of the library's digest
+    return remembered_values.name_of(("checked", name, target, library))  # the path has digits of the library's digest

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from opforge.builders.declaration import machine
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 from opforge.torch_internals import inductor
 
 from . import graph_steps

@@ -210,7 +210,7 @@ def _build_record(folder: str) -> dict[str, Any]:
     from opforge.cache.records.entry import read_record
     from opforge.fast_path.library import BUILD
     from opforge.foundation.files import read_json
-    from opforge.foundation.memory import UNREADABLE
+    from opforge.foundation.remembered_values import UNREADABLE
     from opforge.report.machine import compiler_versions
 
     try:

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge.foundation import formats, memory, settings
+from opforge.foundation import formats, remembered_values, settings
 from opforge.foundation.file_owners import folder_problem, others_bits
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -113,7 +113,7 @@ class Entry:
 
     def build(self) -> dict[str, Any]:
         """Returns how it was built. Raises OSError or ValueError if that is not known, as in a layer."""
-        data = json.loads(memory.read_file(os.path.join(self.folder, BUILD), memory.MAX_BYTES))
+        data = json.loads(remembered_values.read_file(os.path.join(self.folder, BUILD), remembered_values.MAX_BYTES))
         if not isinstance(data, dict):
             raise ValueError(f"{BUILD} is not an object")
         return data
@@ -359,7 +359,7 @@ def described(handle: int) -> tuple[list[str], str]:
 
     For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas.
     """
-    describe = memory.FUNCTION(_ctypes.dlsym(handle, "opforge_describe"))
+    describe = remembered_values.FUNCTION(_ctypes.dlsym(handle, "opforge_describe"))
     schemas, _, kernels = ctypes.string_at(describe(0, 0, 0)).decode().partition("\f")
     return schemas.splitlines(), kernels
 
@@ -371,7 +371,7 @@ def names_of(schemas: Sequence[str]) -> list[str]:
 
 def call_register(handle: int, suffix: str, folders: str) -> str:
     """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text."""
-    refusal = memory.FUNCTION(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders), 0)
+    refusal = remembered_values.FUNCTION(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders), 0)
     return ctypes.string_at(refusal).decode(errors="replace") or "it refuses" if refusal else ""
 
 
@@ -440,7 +440,7 @@ def loaded_handle(entry: Entry) -> int:
 
 def tunables(handle: int) -> dict[str, int]:
     """Returns the tunables of an opened library with their defaults. Raises OSError if it has none."""
-    text = ctypes.string_at(memory.FUNCTION(_ctypes.dlsym(handle, TUNABLES))(0, 0, 0))
+    text = ctypes.string_at(remembered_values.FUNCTION(_ctypes.dlsym(handle, TUNABLES))(0, 0, 0))
     number, *lines = text.decode().split("\n")
     if number != TUNABLE_INTERFACE:
         raise OSError(f"its <opforge/tunable.h> has the number {number}, and this opforge sets {TUNABLE_INTERFACE}")

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from opforge.foundation import environment, file_owners, formats, memory, settings
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation import environment, file_owners, formats, remembered_values, settings
+from opforge.foundation.remembered_values import FlatStamps
 
 from . import library, machine
 from .library import PACKAGE_LAYER, Entry
@@ -108,7 +108,7 @@ def remembered_entry(
 
     None if anything that led there has changed. `own` is the user's store, `sources` are searched before it.
     """
-    found = memory.recall(name, stamp)
+    found = remembered_values.recall(name, stamp)
     if found is None:
         return None
     value, stamps = found
@@ -126,7 +126,7 @@ def remembered_entry(
         if "tuned" in value and 0 < value["tuned"]["until"] < time.time():
             return None  # the remotes are asked for a tuning result again
         return (entry, value) if type(value["pointer"]) is type(value["roots"]) is str else None
-    except memory.UNREADABLE:  # no schema on the path of a hit
+    except remembered_values.UNREADABLE:  # no schema on the path of a hit
         return None
 
 
@@ -139,7 +139,7 @@ def _is_tuned(entry: Entry, value: Mapping[str, Any]) -> bool:
     """Sets the values that a look-up has found for an op's tunables. Returns whether the library has taken them."""
     try:
         return not library.set_tuned(entry, value["rows"])
-    except memory.UNREADABLE:
+    except remembered_values.UNREADABLE:
         return False
 
 
@@ -156,7 +156,7 @@ def note_use(pointer: str, now_ns: int) -> bool:
             os.utime(pointer, follow_symlinks=False)
             return True
     except (OSError, ValueError):
-        return False  # a read-only store, a pointer that has just been removed, or a damaged memory
+        return False  # a read-only store, a pointer that has just been removed, or a damaged file of remembered values
     return False
 
 
@@ -166,7 +166,7 @@ def count(store: str, **amounts: float) -> None:
     It is written when the process ends. What a process has counted that is killed, or ends by os._exit, is lost. Of two
     threads that count at the same instant, one may be lost.
     """
-    own = memory.counts.setdefault(store, {})
+    own = remembered_values.counts.setdefault(store, {})
     for name, amount in amounts.items():
         own[name] = own.get(name, 0) + amount
 
@@ -180,10 +180,10 @@ def count_hit(store: str, entry: Entry) -> None:
 
 @atexit.register
 def _write_counts() -> None:
-    if memory.counts:
-        from opforge.foundation import memory_writer  # no hit needs it
+    if remembered_values.counts:
+        from opforge.foundation import remembered_values_writer  # no hit needs it
 
-        memory_writer.write_counts()
+        remembered_values_writer.write_counts()
 
 
 def name_of(
@@ -201,7 +201,7 @@ def name_of(
     found = machine.package_folder("torch"), machine.python_include()
     prebuilt = settings.prebuilt.found()[0]
     parts = formats.LOOKUP, declared, roots, exact, sorted(programs), prebuilt, INTERFACE, found
-    return memory.name_of((*parts, machine.name_parts(), working_folder()), names)
+    return remembered_values.name_of((*parts, machine.name_parts(), working_folder()), names)
 
 
 def declaration(builder: Any, base: type) -> str:

@@ -15,7 +15,7 @@ import sys
 import time
 from functools import cache
 
-from opforge.foundation import environment, memory
+from opforge.foundation import environment, remembered_values
 
 LOADER_ENV = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 """The variables that decide which libraries of the system an op meets."""
@@ -52,7 +52,7 @@ def level() -> str | None:
     try:
         # Not ctypes.CDLL(None): creating its class takes longer than the rest of this function.
         process = _ctypes.dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type]
-        leaf = memory.FUNCTION(_ctypes.dlsym(process, LEAF_FUNCTION))
+        leaf = remembered_values.FUNCTION(_ctypes.dlsym(process, LEAF_FUNCTION))
     except OSError:
         return None
     reached = "x86-64"
@@ -156,7 +156,7 @@ def python_include() -> str:
     return usual
 
 
-_found: dict[str, tuple[list[object], memory.FlatStamps, str | None]] = {}
+_found: dict[str, tuple[list[object], remembered_values.FlatStamps, str | None]] = {}
 """Results of `package_folder` for packages that are not imported, and the state that they depend on."""
 
 
@@ -170,14 +170,14 @@ def package_folder(name: str) -> str | None:
     if imported:
         return os.path.dirname(imported)
     finders = [*sys.path, *sys.meta_path]
-    finders_before, stamps, folder = _found.get(name, ((), memory.FlatStamps(), None))
-    if finders_before == finders and memory.stamps_of(stamps.paths) == stamps.numbers:
+    finders_before, stamps, folder = _found.get(name, ((), remembered_values.FlatStamps(), None))
+    if finders_before == finders and remembered_values.stamps_of(stamps.paths) == stamps.numbers:
         return folder
     began, paths = time.time_ns(), [path or "." for path in sys.path]
-    numbers = memory.stamps_of(paths)
+    numbers = remembered_values.stamps_of(paths)
     folder, file = _searched(name)
     own = [file] if file else []
-    stamps = memory.FlatStamps([*paths, *own], [*numbers, *memory.stamps_of(own)])
+    stamps = remembered_values.FlatStamps([*paths, *own], [*numbers, *remembered_values.stamps_of(own)])
     if not stamps.is_racy(began):
         _found[name] = finders, stamps, folder
     return folder

@@ -1,1 +1,1 @@
-"""The foundation of all other parts: settings, files, the memory, events, versions. It imports no other part."""
+"""The foundation of all other parts: settings, files, remembered values, events, versions. It imports no other part."""

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any
 
-from . import memory
+from . import remembered_values
 
 MAX_FILE_BYTES = 64 << 20
 """No other file of the store is larger."""
-MAX_RECORD_BYTES = memory.MAX_BYTES
+MAX_RECORD_BYTES = remembered_values.MAX_BYTES
 """A build that read ten thousand files takes 2 MB."""
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of fsync on a file system that does not support it."""
@@ -158,7 +158,7 @@ def renew(path: str, seconds: float) -> bool:
 
 def read_file(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Returns the bytes of a file of the store. Raises OSError, or ValueError for what opforge cannot have written."""
-    return memory.read_file(path, max_bytes)
+    return remembered_values.read_file(path, max_bytes)
 
 
 def open_regular(path: str) -> IO[bytes]:
@@ -179,7 +179,7 @@ def read_json(path: str) -> Any:
 def stamp_of(path: str) -> list[int]:
     """Returns a file's stamp, which changes with the file: its size, times and inode. Raises OSError."""
     status = os.lstat(path)
-    inode = memory.inode_of(path, status, follows=False)
+    inode = remembered_values.inode_of(path, status, follows=False)
     # A folder's size and times change with the names in it: a file that was added is seen by that.
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode]
 
@@ -193,7 +193,7 @@ def changed_path(folder: str, stamps: Mapping[str, Any]) -> str:
             status = lstat(place)
         except OSError:
             return path or folder
-        inode = memory.inode_of(place, status, follows=False)
+        inode = remembered_values.inode_of(place, status, follows=False)
         if [status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode] != stamp:
             return path or folder
     return ""

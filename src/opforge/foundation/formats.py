@@ -1,7 +1,7 @@
 """The versions of all formats that opforge writes to a disk or sends: one for each format that can change alone.
 
 A reader refuses or skips a file of another version, and reports that. Formats that travel or are shared keep their
-readers: a change gets a new number, and the old one is still read. A machine's own memory is written again instead.
+readers: a change gets a new number, and the old one is still read. What a machine remembers is written again instead.
 docs/reference/formats.md states the formats; tests/contract/test_shipped_formats.py keeps what was shipped readable.
 """
 
@@ -55,8 +55,8 @@ OBJECT = 1
 """The key of an object file: `builders/run/object_reuse.py`."""
 
 # What a machine remembers for itself; any of it may be lost.
-MEMORY = 3
-"""The files of the one memory: `memory.py`."""
+REMEMBERED = 3
+"""What a process remembers on disk: `remembered_values.py`."""
 LOOKUP = 5
 """Remembered look-ups: `builders/lookup/remembered_lookups.py`."""
 KERNEL_LOOKUP = 4

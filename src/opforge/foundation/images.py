@@ -4,9 +4,9 @@ A system that writes a file sets the time of its change itself, to the nanosecon
 its maker chose. If these are fixed, files with other contents have equal times, sizes and inodes in two images, and the
 mounted images have equal devices. Programs on the host may share one home folder, and so what is remembered of files.
 
-What was mounted to be written is known by its mount (`memory.py`): while it is mounted, the system sets the times
-of what changes. So the disk of a virtual machine, which was an image, is not read again and again. All else is known by
-its content.
+What was mounted to be written is known by its mount (`remembered_values.py`): while it is mounted, the system sets the
+times of what changes. So the disk of a virtual machine, which was an image, is not read again and again. All else is
+known by its content.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from opforge.errors import OpforgeError
 from opforge.foundation import exit_status
 from opforge.foundation.environment import COMPILER_VARIABLES, HEADER_VARIABLES
 from opforge.foundation.files import write_file
-from opforge.foundation.memory import SECOND_NS
+from opforge.foundation.remembered_values import SECOND_NS
 
 from . import compilers, notices
 from .adapter import Adapter

@@ -17,8 +17,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
 from opforge.cache.maintenance.explain import ChangedFile, Difference, component_differences, file_differences
 from opforge.errors import OpforgeError
-from opforge.foundation import memory, settings
-from opforge.foundation.memory import UNREADABLE
+from opforge.foundation import remembered_values, settings
+from opforge.foundation.remembered_values import UNREADABLE
 
 from .machine import find_toolchain
 
@@ -117,10 +117,12 @@ def _own_roots(key: str, own: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _remembered_paths(key: str) -> Iterable[set[str]]:
-    for folder in memory.kept_folders():
+    for folder in remembered_values.kept_folders():
         for name in os.listdir(folder):
             try:
-                paths, _links, value = memory.parsed(memory.read_file(f"{folder}/{name}", memory.MAX_BYTES))
+                paths, _links, value = remembered_values.parsed(
+                    remembered_values.read_file(f"{folder}/{name}", remembered_values.MAX_BYTES)
+                )
                 if value["key"] == key:
                     yield set(paths)
             except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds

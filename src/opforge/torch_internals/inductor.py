@@ -37,7 +37,7 @@ from typing import Any
 from opforge.errors import CompileForbiddenError
 from opforge.fast_path import library
 from opforge.fast_path.machine import python_tag
-from opforge.foundation import memory, memory_writer, opforge_version
+from opforge.foundation import opforge_version, remembered_values, remembered_values_writer
 from opforge.foundation.after_import import call_after_import
 from opforge.foundation.fork_lock import ForkLock
 
@@ -120,25 +120,25 @@ def is_known(version: str) -> bool:
 
 def has_passed(version: str) -> bool:
     """Returns whether `opforge check compiled` has passed with this torch, as it and opforge are now."""
-    return memory.recall(_memory_name(version)) is not None
+    return remembered_values.recall(_memory_name(version)) is not None
 
 
-def remember(version: str, before: tuple[memory.FlatStamps, int]) -> bool:
+def remember(version: str, before: tuple[remembered_values.FlatStamps, int]) -> bool:
     """Remembers that a torch has passed; returns whether that could be. `before` is what `stamps` returned."""
-    return is_known(version) or memory_writer.remember(_memory_name(version), before[0], True, before[1])
+    return is_known(version) or remembered_values_writer.remember(_memory_name(version), before[0], True, before[1])
 
 
-def stamps() -> tuple[memory.FlatStamps, int]:
+def stamps() -> tuple[remembered_values.FlatStamps, int]:
     """Returns the stamps of the files that are wrapped and of this one, and when they were taken."""
     folder = os.path.dirname(getattr(importlib.util.find_spec("torch"), "origin", None) or "")
     names = [name.replace(".", os.sep) for name in PATCHES if name.startswith("torch.")]
     paths = [os.path.join(os.path.dirname(folder), f"{name}.py") for name in names]
     paths += [os.path.join(folder, "version.py"), __file__]
-    return memory.FlatStamps(paths, memory.stamps_of(paths)), time.time_ns()
+    return remembered_values.FlatStamps(paths, remembered_values.stamps_of(paths)), time.time_ns()
 
 
 def _memory_name(version: str) -> str:
-    return memory.name_of(["compiled", version, opforge_version.VERSION])
+    return remembered_values.name_of(["compiled", version, opforge_version.VERSION])
 
 
 def watch() -> None:

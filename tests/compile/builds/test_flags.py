@@ -13,7 +13,7 @@ from support import sample_ops, text_files
 from opforge.builders.declaration import machine
 from opforge.builders.run.dependencies import LATER_FLAGS, folders_in_flags
 from opforge.cache.filesystem.disk import Disk
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 SOURCE = "#include <shadowed.h>\n" + sample_ops.EXPORT + " int value() { return SHADOWED; }\n"
 

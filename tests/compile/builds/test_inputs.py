@@ -9,7 +9,7 @@ from support import child_processes, gate, polling, sample_ops, text_files
 
 from opforge.builders.run.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 
 def test_an_edited_header_rebuilds_the_op_and_undoing_the_edit_is_a_hit(folder):

@@ -17,7 +17,7 @@ from opforge.builders.lookup import finder
 from opforge.builders.run import planned_build
 from opforge.cache import layer
 from opforge.cache.filesystem.disk import Disk
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_with_another_variable_the_error_names_it(builder, tmp_path, monkeypatch
 def test_a_store_that_is_only_read_is_searched_in_the_same_way(builder, tmp_path, monkeypatch):
     builder().build()
     monkeypatch.setattr(finder, "_is_read_only", lambda _store: True)
-    monkeypatch.setattr(finder.memory_writer, "can_remember", lambda: False)
+    monkeypatch.setattr(finder.remembered_values_writer, "can_remember", lambda: False)
     assert builder().load().value() == 10
     monkeypatch.setenv("CPATH", str(tmp_path / "two"))
     assert builder().load().value() == 20

@@ -15,7 +15,7 @@ from support import child_processes, sample_ops, text_files
 import opforge
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 WRAPPER = """\
 case "$*" in *" -c "*) step=compile;; *libtorch*) step=stub;; *-shared*) step=link;; *) step=probe;; esac

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from support import child_processes, gate, polling, sample_ops, text_files
 
 from opforge.cli import group
-from opforge.foundation import memory_writer
+from opforge.foundation import remembered_values_writer
 
 LOAD = "import opforge; print(opforge.load('value', 'value.cpp', abi='c').value())"
 
@@ -85,7 +85,7 @@ def test_a_miss_of_build_ops_is_counted_and_logged_once(tmp_path, monkeypatch, o
     for misses, hits in ((1, 0), (1, 1)):
         done = CliRunner().invoke(group, ["build-ops", "UtilsBuilder"])
         assert done.exit_code == 0, done.output
-        memory_writer.write_counts()  # as the end of a process does
+        remembered_values_writer.write_counts()  # as the end of a process does
         counts = stats("--json")["counts"]["all"]
         assert (counts["misses"], counts["hits"], counts["built"]) == (misses, hits, 1)
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]

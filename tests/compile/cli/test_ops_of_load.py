@@ -12,8 +12,8 @@ from support import sample_ops, text_files
 
 import opforge
 from opforge.cli import group
-from opforge.foundation import memory
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation import remembered_values
+from opforge.foundation.remembered_values import RACY_NS
 
 
 def run(*arguments):
@@ -36,7 +36,11 @@ def plain(tmp_path):
     for _attempt in range(5):
         time.sleep(RACY_NS / 1e9 + 0.1)
         opforge.load("of_load", str(tmp_path / "plain.cpp"))
-        if any("/value.h" in path.read_text() for folder in memory.kept_folders() for path in Path(folder).iterdir()):
+        if any(
+            "/value.h" in path.read_text()
+            for folder in remembered_values.kept_folders()
+            for path in Path(folder).iterdir()
+        ):
             break
     return tmp_path
 

@@ -11,7 +11,7 @@ from support import sample_ops, text_files
 
 from opforge.builders import base
 from opforge.builders.base import COMPARE_SECONDS
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 WHICH = f"{sample_ops.EXPORT} int value() {{\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}}\n"
 """Returns which compiler made it."""
@@ -99,7 +99,9 @@ def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
     monkeypatch.setattr(base.time, "monotonic", lambda: seconds[0])
     paths = []
     monkeypatch.setattr(
-        base.memory, "stamps_of", lambda these, real=base.memory.stamps_of: paths.extend(these) or real(these)
+        base.remembered_values,
+        "stamps_of",
+        lambda these, real=base.remembered_values.stamps_of: paths.extend(these) or real(these),
     )
     assert builder.load() is op and str(program) in paths
     paths.clear()

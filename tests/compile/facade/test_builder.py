@@ -20,7 +20,7 @@ from opforge.builders import jit, python_module
 from opforge.builders.declaration.description import description_key
 from opforge.cache import layer
 from opforge.errors import BuilderError, CompileError
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 

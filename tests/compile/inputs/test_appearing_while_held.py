@@ -8,7 +8,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.declaration.kernel_roots import KernelRoot
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 
 @pytest.fixture(autouse=True)

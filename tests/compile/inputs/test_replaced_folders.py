@@ -8,7 +8,7 @@ import time
 import pytest
 from support import sample_ops, text_files
 
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 
 @pytest.fixture

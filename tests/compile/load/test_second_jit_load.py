@@ -16,7 +16,7 @@ from opforge.builders import base, inline_sources, jit, jit_builders, loader
 from opforge.builders.declaration.description import description_key
 from opforge.cache import layer
 from opforge.errors import BuilderError, OpIncompatibleError
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""

@@ -17,8 +17,8 @@ from opforge.builders import base
 from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import remembered_lookups
 from opforge.fast_path import library
-from opforge.foundation import memory
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation import remembered_values
+from opforge.foundation.remembered_values import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""
@@ -57,11 +57,11 @@ def test_nothing_is_looked_up_while_nothing_changes(tmp_path, look_ups):
 
 def test_while_a_stamp_is_racy_each_load_compares_contents(tmp_path, look_ups, monkeypatch):
     builder = sample_ops.plain_op(tmp_path / "op")()
-    real, watched = memory.stamps_of, f"{tmp_path}/op/value.h"
+    real, watched = remembered_values.stamps_of, f"{tmp_path}/op/value.h"
     clock = real([watched])
     # A clock so coarse that the second change is within the same tick: the stamp stays as it is.
     monkeypatch.setattr(
-        memory,
+        remembered_values,
         "stamps_of",
         lambda paths, links=0: [n for path in paths for n in (clock if path == watched else real([path]))],
     )

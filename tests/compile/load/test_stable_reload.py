@@ -9,8 +9,8 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 from opforge.builders import base
-from opforge.foundation import memory
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation import remembered_values
+from opforge.foundation.remembered_values import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -24,9 +24,9 @@ def test_a_second_load_compares_the_ops_own_files_and_the_compiler_and_none_of_t
     builder.load()
     time.sleep(RACY_NS / 1e9 + 0.1)  # otherwise contents are compared
     module = builder.load()
-    stamped, real = [], memory.stamps_of
+    stamped, real = [], remembered_values.stamps_of
     monkeypatch.setattr(base, "COMPARE_SECONDS", 0.0)
-    monkeypatch.setattr(memory, "stamps_of", lambda paths: stamped.extend(paths) or real(paths))
+    monkeypatch.setattr(remembered_values, "stamps_of", lambda paths: stamped.extend(paths) or real(paths))
     assert builder.load() is module
     stamped = [*dict.fromkeys(stamped)]
     assert any(path.endswith(f"/{relu_class.name}.cpp") for path in stamped)

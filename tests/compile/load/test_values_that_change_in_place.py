@@ -13,7 +13,7 @@ from support import sample_ops, text_files
 
 import opforge
 from opforge import OpBuilder
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 _value = 1
@@ -45,7 +45,7 @@ def op_of_text(folder, text=TEXT, **attributes):
 @pytest.fixture(autouse=True)
 def settle(monkeypatch):
     """No stamp is racy: what is loaded again is compared, and not looked up for that alone."""
-    monkeypatch.setattr("opforge.foundation.memory.RACY_NS", -RACY_NS)
+    monkeypatch.setattr("opforge.foundation.remembered_values.RACY_NS", -RACY_NS)
     monkeypatch.setattr(sys.modules[__name__], "_value", 1)
 
 

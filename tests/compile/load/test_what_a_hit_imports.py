@@ -8,7 +8,7 @@ import pytest
 from support import child_processes
 
 from opforge.builders.cpu.lion import CPULionBuilder
-from opforge.foundation.memory import RACY_NS
+from opforge.foundation.remembered_values import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
@@ -21,7 +21,7 @@ assert op.origin == "cache", op.origin
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
 """
 PARTS = {
-    "opforge.foundation": "environment file_owners formats memory",
+    "opforge.foundation": "environment file_owners formats remembered_values",
     "opforge.accelerator": "select",
     "opforge.builders": "base",
     "opforge.builders.cpu": "lion",

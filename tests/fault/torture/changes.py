@@ -32,7 +32,7 @@ from opforge.builders.lookup import finder as finder  # imported before any load
 from opforge.builders.run import planned_build as planned_build
 from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.errors import BuildError
-from opforge.foundation.memory import ABSENT
+from opforge.foundation.remembered_values import ABSENT
 
 READING = ("access", "flock", "fstat", "listdir", "lstat", "open", "read", "readlink", "scandir", "stat")
 CALLS = {*READING, "fork_exec", "link", "mkdir", "posix_spawn", "rename", "replace", "unlink", "write"}

@@ -20,7 +20,7 @@ from opforge.builders.lookup import finder
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.store import Store
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
 
 class LookedUpOp:
@@ -78,9 +78,9 @@ class LookedUpOp:
         """Removes what is remembered."""
         shutil.rmtree(self.folder / "caches", ignore_errors=True)
 
-    def memory_paths(self):
+    def remembered_paths(self):
         """Returns the paths of what is remembered."""
-        return sorted(path for folder in memory.folders() for path in pathlib.Path(folder).rglob("*.json"))
+        return sorted(path for folder in remembered_values.folders() for path in pathlib.Path(folder).rglob("*.json"))
 
 
 def replaced(value, steps, new):

@@ -12,7 +12,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.store import Fit, Store
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation.remembered_values import FlatStamps
 
 PLAN, DESCRIPTION = key_of("plan"), key_of("description")
 LIBRARY = b"not really a library" * 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
 FIELDS = ("paths", "links", "value")
 
@@ -18,8 +18,10 @@ def read(path):
 def write(path, fields, is_sealed=True):
     """Writes fields to a remembered value's file; unless `is_sealed` is false, with the digest that they have now."""
     text = json.dumps([fields.get(name) for name in FIELDS] if isinstance(fields, dict) else fields).encode() + b"]"
-    digest = path.read_bytes()[2 : memory.HEAD - 2]
+    digest = path.read_bytes()[2 : remembered_values.HEAD - 2]
     if is_sealed:
-        with suppress(*memory.UNREADABLE):
-            digest = memory.digest_of(path.stem, text, memory.stamps_of(fields["paths"], fields["links"]))
+        with suppress(*remembered_values.UNREADABLE):
+            digest = remembered_values.digest_of(
+                path.stem, text, remembered_values.stamps_of(fields["paths"], fields["links"])
+            )
     path.write_bytes(b'["%s",%s' % (digest, text))

@@ -12,7 +12,7 @@ import pytest
 from support.store import remembered
 
 from opforge.accelerator import entry_points
-from opforge.foundation import files, memory
+from opforge.foundation import files, remembered_values
 
 GROUP = "opforge.accelerators"
 
@@ -32,8 +32,8 @@ def site(tmp_path, monkeypatch):
     """The only folder of sys.path. Something is remembered already, and nothing has changed in the last two seconds."""
     folder = tmp_path / "site"
     folder.mkdir()
-    files.make_folder(f"{memory.folders()[0]}/{memory.LOOKUPS}")
-    clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 2 * memory.RACY_NS)
+    files.make_folder(f"{remembered_values.folders()[0]}/{remembered_values.LOOKUPS}")
+    clock = types.SimpleNamespace(time_ns=lambda: time.time_ns() + 2 * remembered_values.RACY_NS)
     monkeypatch.setattr(entry_points, "time", clock)
     monkeypatch.setattr(sys, "path", [str(folder), str(tmp_path / "missing.zip")])
     return folder
@@ -52,9 +52,9 @@ def entries(group: str = GROUP):
     return [(point.name, point.value, point.source) for point in entry_points.entry_points(group)]
 
 
-def memory_path():
+def remembered_path():
     """Returns the one file that is remembered."""
-    (folder,) = memory.kept_folders()
+    (folder,) = remembered_values.kept_folders()
     (name,) = os.listdir(folder)
     return pathlib.Path(folder, name)
 
@@ -139,9 +139,9 @@ def test_no_folder_is_made_to_remember_it(site, tmp_path, monkeypatch):
 def test_a_damaged_value_is_found_again(site, scans, change):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
-    fields = remembered.read(memory_path())
+    fields = remembered.read(remembered_path())
     change(fields["value"])
-    remembered.write(memory_path(), fields)
+    remembered.write(remembered_path(), fields)
     assert len(entries()) == 1 and scans == [str(site)] * 2
 
 
@@ -149,18 +149,18 @@ def test_a_damaged_value_is_found_again(site, scans, change):
 def test_a_damaged_memory_is_written_again(site, content):
     install(site, "quick", "[opforge.accelerators]\nquick = quick:Quick\n")
     entries()
-    memory_path().write_text(content)
+    remembered_path().write_text(content)
     assert len(entries()) == 1
-    assert len(remembered.read(memory_path())["value"]) == 1
+    assert len(remembered.read(remembered_path())["value"]) == 1
 
 
 def forge(site) -> pathlib.Path:
     """Remembers an entry point `e` that is not installed. Returns the file."""
     entries()
-    fields = remembered.read(memory_path())
-    remembered.write(memory_path(), {**fields, "value": [[GROUP, "e", "e:E", "e", "1"]]})
+    fields = remembered.read(remembered_path())
+    remembered.write(remembered_path(), {**fields, "value": [[GROUP, "e", "e:E", "e", "1"]]})
     assert [name for name, _, _ in entries()] == ["e"]
-    return memory_path()
+    return remembered_path()
 
 
 def test_a_memory_that_others_can_write_is_not_read(site):

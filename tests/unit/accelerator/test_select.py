@@ -236,8 +236,8 @@ import sys
 from opforge import get_accelerator, use_accelerator
 from opforge.accelerator import select
 select.DRIVER_FILES = {}
-from opforge.foundation import memory
-memory.RACY_NS = -(10**12)
+from opforge.foundation import remembered_values
+remembered_values.RACY_NS = -(10**12)
 accelerator = get_accelerator()
 first = type(accelerator)
 builder = accelerator.create_op_builder("CPULionBuilder")

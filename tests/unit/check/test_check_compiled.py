@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from opforge.check import compiled
 from opforge.check.compiled import Outcome
 from opforge.cli import group
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 from opforge.torch_internals import inductor
 
 PASSED = [Outcome("one", "ok", "", 1.5), Outcome("two", "ok")]
@@ -67,7 +67,7 @@ def test_an_unknown_torch_is_refused_and_the_command_that_tries_it_is_named():
 def test_one_that_has_passed_is_used_until_a_file_is_another(tmp_path, monkeypatch):
     (tmp_path / "codecache.py").write_text("")
     paths = [str(tmp_path / "codecache.py")]
-    stamps = memory.FlatStamps(paths, memory.stamps_of(paths))
+    stamps = remembered_values.FlatStamps(paths, remembered_values.stamps_of(paths))
     an_hour = 3600 * 10**9
     assert inductor.remember("2.99.0", (stamps, stamps.numbers[1] + an_hour))
     assert inductor.version_problem("2.99.0") == "" != inductor.version_problem("2.98.0")

@@ -16,7 +16,7 @@ from opforge.builders import toolchains
 from opforge.builders.cpu.lion import CPULionBuilder
 from opforge.cli import group
 from opforge.errors import ConfigFileError
-from opforge.foundation import memory, settings
+from opforge.foundation import remembered_values, settings
 from opforge.foundation.settings import files
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -222,7 +222,7 @@ def test_no_file_of_the_working_folder_is_read(monkeypatch, tmp_path):
 
 
 PARSED = "import sys; from opforge.foundation import settings; print(settings.jobs(), 'tomllib' in sys.modules)"
-NEVER_RACY = "from opforge.foundation import memory; memory.RACY_NS = -(10**12)\n"
+NEVER_RACY = "from opforge.foundation import remembered_values; remembered_values.RACY_NS = -(10**12)\n"
 
 
 def test_a_file_is_parsed_once_and_again_when_it_has_changed(user):
@@ -246,20 +246,20 @@ def test_another_user_whose_files_are_read_and_another_home_are_noticed(user, mo
 
 
 def kept():
-    return [file for folder in memory.kept_folders() for file in Path(folder).iterdir()]
+    return [file for folder in remembered_values.kept_folders() for file in Path(folder).iterdir()]
 
 
 def test_what_was_written_a_moment_ago_is_not_remembered(user, monkeypatch):
     user("jobs = 4")  # its time is set to an earlier one; the time of that change is now
     assert settings.jobs() == 4 and not kept()
-    monkeypatch.setattr(memory, "RACY_NS", -(10**12)), settings.reset()
+    monkeypatch.setattr(remembered_values, "RACY_NS", -(10**12)), settings.reset()
     assert settings.jobs() == 4 and kept()
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '["0",[[],0,{}]]', None])
 def test_a_damaged_memory_is_not_used(user, monkeypatch, damage):
     user("jobs = 4")
-    monkeypatch.setattr(memory, "RACY_NS", -(10**12))
+    monkeypatch.setattr(remembered_values, "RACY_NS", -(10**12))
     assert settings.jobs() == 4
     (file,) = kept()
     file.chmod(0o666) if damage is None else file.write_text(damage)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from opforge.fast_path import machine
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
 NAME = "a_package_that_is_not_imported"
 
@@ -18,7 +18,7 @@ NAME = "a_package_that_is_not_imported"
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
     """Two folders on sys.path; the second one has the package."""
-    monkeypatch.setattr(memory, "RACY_NS", 0)  # folders that were just made count as old
+    monkeypatch.setattr(remembered_values, "RACY_NS", 0)  # folders that were just made count as old
     monkeypatch.setattr(machine, "_found", {})
     paths = [tmp_path / "first", tmp_path / "second"]
     for path in paths:
@@ -85,7 +85,7 @@ def test_other_paths_and_finders_lead_to_another_search(folders, monkeypatch):
 
 
 def test_folders_that_have_just_changed_are_searched_each_time(folders, searches, monkeypatch):
-    monkeypatch.setattr(memory, "RACY_NS", 10**12)
+    monkeypatch.setattr(remembered_values, "RACY_NS", 10**12)
     machine.package_folder(NAME)
     machine.package_folder(NAME)
     assert searches == [NAME, NAME]

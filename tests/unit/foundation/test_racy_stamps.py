@@ -12,7 +12,7 @@ from opforge.builders.lookup import remembered_lookups
 from opforge.builders.lookup.finder import Finder
 from opforge.cache.filesystem.disk import Disk
 from opforge.foundation import images
-from opforge.foundation.memory import RACY_NS, FlatStamps, stamps_of
+from opforge.foundation.remembered_values import RACY_NS, FlatStamps, stamps_of
 
 NOW = 10**18
 TEN_YEARS_NS = 3650 * 86400 * 10**9

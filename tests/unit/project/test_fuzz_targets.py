@@ -57,7 +57,7 @@ def test_mutated_blobs_escape_nowhere_execute_nothing_and_take_bounded_memory_an
 
 
 def test_the_lookup_target_finds_the_entry_of_valid_files(lookup_target):
-    for number, name in enumerate(("record", "build", "memory", "compiler")):
+    for number, name in enumerate(("record", "build", "remembered", "compiler")):
         assert lookup_target.run(bytes([number]) + lookup_target.contents[name]) == lookup_target.key
         assert lookup_target.run(bytes([number, 0])) == lookup_target.key
     assert lookup_target.run(b"") is None or lookup_target.run(b"") == lookup_target.key

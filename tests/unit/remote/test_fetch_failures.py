@@ -17,7 +17,7 @@ from opforge.builders.lookup import finder
 from opforge.cache import current
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError, ToolchainNotFoundError
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 from opforge.remote import remembered_answers, take, topics
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing
@@ -25,7 +25,7 @@ from opforge.remote.statements import Signed
 
 
 def test_a_miss_is_remembered_and_asked_again_by_force(nodes, builder, entry, monkeypatch):
-    monkeypatch.setattr(memory, "RACY_NS", 0)  # the trust file has just been written
+    monkeypatch.setattr(remembered_values, "RACY_NS", 0)  # the trust file has just been written
     os.rename(nodes.offers_file(entry), nodes.folder / "kept")
     assert nodes.fetch(builder)[0] is None
     os.rename(nodes.folder / "kept", nodes.offers_file(entry))

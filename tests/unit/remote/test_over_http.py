@@ -16,7 +16,7 @@ from support.remote.nodes import reasons
 from opforge.cache.maintenance import listing
 from opforge.cache.records.entry import with_record_key
 from opforge.cli import group
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 from opforge.remote import topics
 from opforge.remote.op_statements import OP
 
@@ -75,7 +75,7 @@ def test_a_hit_is_two_requests_and_the_list_of_withdrawals_one_an_hour(nodes, se
 
 
 def test_a_miss_is_one_request(nodes, server, tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "RACY_NS", 0)  # the trust file has just been written
+    monkeypatch.setattr(remembered_values, "RACY_NS", 0)  # the trust file has just been written
     builder = sample_ops.plain_op(tmp_path / "new", "new")()
     assert nodes.fetch(builder)[0] is None
     assert len(Handler.requests) == 1

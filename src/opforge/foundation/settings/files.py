@@ -3,9 +3,9 @@
     /etc/opforge/config.toml              the site's
     $XDG_CONFIG_HOME/opforge/config.toml  the user's, by default in ~/.config; it comes before the site's
 
-What was read is remembered by the stamps of the files (`memory.py`): a TOML parser takes longer to import than a cache
-hit. There is no settings file of a project or a working folder: it would decide what is run, and whom opforge trusts,
-wherever it is started.
+What was read is remembered by the stamps of the files (`remembered_values.py`): a TOML parser takes longer to import
+than a cache hit. There is no settings file of a project or a working folder: it would decide what is run, and whom
+opforge trusts, wherever it is started.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from opforge import errors
-from opforge.foundation import environment, file_owners, formats, memory, memory_writer
+from opforge.foundation import environment, file_owners, formats, remembered_values, remembered_values_writer
 
 from .kinds import Kind
 
@@ -36,16 +36,16 @@ def read(paths: Collection[str], keys: Mapping[str, Kind[Any] | None]) -> dict[s
     Raises:
         ConfigFileError: A file cannot be read or trusted, or a key or a value in it is wrong.
     """
-    name = memory.name_of(("settings", formats.SETTINGS_FILES, [*paths], _user()))
-    found = memory.recall(name)
+    name = remembered_values.name_of(("settings", formats.SETTINGS_FILES, [*paths], _user()))
+    found = remembered_values.recall(name)
     if found:
         return {setting: (text, path) for setting, (text, path) in found[0].items()}
     at = time.time_ns()
-    watched = memory.FlatStamps([*paths], memory.stamps_of(paths))
+    watched = remembered_values.FlatStamps([*paths], remembered_values.stamps_of(paths))
     values: dict[str, tuple[str, str]] = {}
     for path in paths:
         values |= {setting: (text, path) for setting, text in _checked(path, keys).items()}
-    memory_writer.remember(name, watched, values, at)
+    remembered_values_writer.remember(name, watched, values, at)
     return values
 
 

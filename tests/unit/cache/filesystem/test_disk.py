@@ -10,8 +10,8 @@ import pytest
 from support import text_files
 
 from opforge.cache.filesystem.disk import Disk
-from opforge.foundation import images, memory
-from opforge.foundation.memory import ABSENT
+from opforge.foundation import images, remembered_values
+from opforge.foundation.remembered_values import ABSENT
 
 
 def test_the_real_disk_behaves_as_the_fake_one(tmp_path):
@@ -48,9 +48,9 @@ def file_on(tmp_path, monkeypatch):
         monkeypatch.setattr(os, "stat", lambda *_path, **_options: status)
         monkeypatch.setattr(os, "statvfs", lambda _path: flags)
         monkeypatch.setattr(images, "file_system_type", lambda _path: kind)
-        monkeypatch.setattr(memory, "_system", [b"boot"])
-        monkeypatch.setattr(memory, "_mounts", {})
-        monkeypatch.setattr(memory, "mount_id", lambda _path, _follows: mount)
+        monkeypatch.setattr(remembered_values, "_system", [b"boot"])
+        monkeypatch.setattr(remembered_values, "_mounts", {})
+        monkeypatch.setattr(remembered_values, "mount_id", lambda _path, _follows: mount)
         return path
 
     return make
@@ -104,14 +104,14 @@ def test_on_a_disk_that_is_written_to_the_mount_is_in_the_stamp_of_a_file_that_m
 
 
 def test_a_mount_has_an_id_of_its_own(tmp_path):
-    mount = memory.mount_id(str(tmp_path))
+    mount = remembered_values.mount_id(str(tmp_path))
     if not mount:
         pytest.skip("a mount has an id of its own from Linux 6.8 on")
     (tmp_path / "link").symlink_to("/proc/meminfo")
-    assert mount == memory.mount_id(str(tmp_path)) != memory.mount_id("/proc/meminfo")
-    assert memory.mount_id(str(tmp_path / "link")) == memory.mount_id("/proc/meminfo")
-    assert memory.mount_id(str(tmp_path / "link"), follows=False) == mount
-    assert memory.mount_id(str(tmp_path / "missing")) == b""
+    assert mount == remembered_values.mount_id(str(tmp_path)) != remembered_values.mount_id("/proc/meminfo")
+    assert remembered_values.mount_id(str(tmp_path / "link")) == remembered_values.mount_id("/proc/meminfo")
+    assert remembered_values.mount_id(str(tmp_path / "link"), follows=False) == mount
+    assert remembered_values.mount_id(str(tmp_path / "missing")) == b""
 
 
 def test_without_statx_a_file_that_may_be_an_images_is_known_by_its_content(file_on, monkeypatch):
@@ -121,7 +121,7 @@ def test_without_statx_a_file_that_may_be_an_images_is_known_by_its_content(file
         raise OSError("statx")
 
     by_mount = Disk().stamp(path)
-    monkeypatch.setattr(memory, "mount_id", missing)
+    monkeypatch.setattr(remembered_values, "mount_id", missing)
     stamp = Disk().stamp(path)
     assert stamp != by_mount
     pathlib.Path(path).write_text("int b;")

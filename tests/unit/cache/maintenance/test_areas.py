@@ -16,7 +16,7 @@ from opforge.cache.maintenance import gc, limits, unneeded
 from opforge.cache.records import objects, pins, size_log
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import Observation
-from opforge.foundation import memory, memory_writer
+from opforge.foundation import remembered_values, remembered_values_writer
 
 BOUNDED_OTHERWISE = {
     "entries": "size and age",
@@ -30,7 +30,7 @@ BOUNDED_OTHERWISE = {
 def enforce_in(days, fake_store, monkeypatch, max_size=None, max_age=None):
     """Enforces the limits as a build does that is made this many days later."""
     monkeypatch.setattr(limits, "now_in", lambda _folder: time.time() + days * DAY)
-    monkeypatch.setattr(memory_writer, "now_in", lambda _folder: time.time() + days * DAY)
+    monkeypatch.setattr(remembered_values_writer, "now_in", lambda _folder: time.time() + days * DAY)
     return limits.enforce(fake_store.layout, max_size, max_age)
 
 
@@ -75,10 +75,10 @@ def test_a_file_that_the_limit_counts_is_removed_as_a_folder_is(fake_store, monk
 
 def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert memory_writer.remember("look-up", memory.FlatStamps(), {})
+    assert remembered_values_writer.remember("look-up", remembered_values.FlatStamps(), {})
     (own,) = (tmp_path / "cache" / "opforge" / "machine").iterdir()
     gone, other, notes = own.with_name("gone"), own.with_name("notes"), own.with_name("own")
-    for folder in (gone / memory.LOOKUPS, other, notes / memory.LOOKUPS):
+    for folder in (gone / remembered_values.LOOKUPS, other, notes / remembered_values.LOOKUPS):
         folder.mkdir(parents=True)
         text_files.write(folder, f"{own_names.KEY}.json" if folder.parent == gone else "file", "text")
     (own.with_name("link")).symlink_to(gone)
@@ -86,7 +86,7 @@ def test_the_memory_of_a_machine_that_is_gone_is_removed(fake_store, monkeypatch
     assert gone.exists()
     enforce_in(91, fake_store, monkeypatch)
     assert not gone.exists() and own.exists() and (other / "file").exists()
-    assert (notes / memory.LOOKUPS / "file").exists(), "a file of the user's"
+    assert (notes / remembered_values.LOOKUPS / "file").exists(), "a file of the user's"
 
 
 # -- entries that nothing names ----------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from support import child_processes
 
 from opforge.cache.maintenance import counts
 from opforge.fast_path import lookup
-from opforge.foundation import files, memory, memory_writer
+from opforge.foundation import files, remembered_values, remembered_values_writer
 
 STORE = "/some/store"
 HITS = "from opforge.fast_path import lookup\nlookup.count('/some/store', cached=1, saved=2.5)\n"
 
 
 def folder():
-    return memory.folders()[0]
+    return remembered_values.folders()[0]
 
 
 def all_of(store=STORE):
@@ -147,15 +147,15 @@ def test_a_long_file_is_set_aside_and_added_up_later(private, monkeypatch):
         counts.fold()
         assert not os.path.exists(os.path.join(private, "counts")) and all_of().hits == 10 * number
     assert len([name for name in os.listdir(private) if name[-1].isdecimal()]) == 1
-    lookup.count(STORE, cached=1), memory_writer.write_counts()
+    lookup.count(STORE, cached=1), remembered_values_writer.write_counts()
     counts.fold()
     assert len(lines()) == 1 and counts.read(STORE).today.hits == 31 and all_of().amounts["saved"] == 15
 
 
 def test_a_file_that_nobody_adds_up_stays_bounded(private, monkeypatch):
-    monkeypatch.setattr(memory_writer, "MAX_COUNTS_BYTES", 20)
+    monkeypatch.setattr(remembered_values_writer, "MAX_COUNTS_BYTES", 20)
     for _ in range(20):
-        lookup.count(STORE, cached=1), memory_writer.write_counts()
+        lookup.count(STORE, cached=1), remembered_values_writer.write_counts()
     assert os.stat(os.path.join(private, "counts")).st_size < 16 * 20 + 100
 
 
@@ -182,12 +182,12 @@ def test_the_counts_of_a_store_that_was_not_used_for_longest_are_dropped(private
 
 
 def test_the_counts_of_a_machine_that_is_gone_are_removed(private):
-    memory_writer.remember("x", memory.FlatStamps(), {})
+    remembered_values_writer.remember("x", remembered_values.FlatStamps(), {})
     other = os.path.join(os.path.dirname(private), "other")
     os.makedirs(os.path.join(other, "lookups"), mode=0o700)
     for name in ("counts", "counts.json", "counts.lock", "counts.17"):
         with open(os.path.join(other, name), "w"):
             pass
     os.utime(os.path.join(other, "lookups"), (1, 1))
-    memory_writer.remove_unused()
+    remembered_values_writer.remove_unused()
     assert not os.path.exists(other)

@@ -18,7 +18,7 @@ from opforge.cache.layout import entry_name
 from opforge.cache.records import entry as entries
 from opforge.fast_path import library
 from opforge.fast_path import library as warm_library
-from opforge.foundation.memory import UNREADABLE
+from opforge.foundation.remembered_values import UNREADABLE
 
 
 def library_of(folder, size, **fields):

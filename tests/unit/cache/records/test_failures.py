@@ -9,7 +9,7 @@ import pytest
 from support import text_files
 
 from opforge.cache.records import failures
-from opforge.foundation.memory import FlatStamps, stamps_of
+from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 FAILURE = failures.Failure("compile", {"message": "text"}, "state")
 

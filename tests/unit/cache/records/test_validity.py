@@ -10,7 +10,7 @@ from support.text_files import sha256
 
 from opforge.cache.records import validity
 from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
-from opforge.foundation.memory import RACY_NS, FlatStamps
+from opforge.foundation.remembered_values import RACY_NS, FlatStamps
 
 ROOT_PATHS = {"own": "/p", "torch": "/site/torch", "system": "/"}
 

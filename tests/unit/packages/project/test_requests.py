@@ -8,7 +8,7 @@ import pytest
 from support.text_files import write
 
 from opforge.errors import KernelLockError
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 from opforge.packages.project import locking
 from opforge.packages.project.install_locked import install_locked
 from opforge.packages.project.lock_file import write as write_lock
@@ -48,7 +48,7 @@ def install(registry, project, *urls):
 
 def kept():
     """Returns the paths of the releases that are kept."""
-    (folder,) = memory.kept_folders()
+    (folder,) = remembered_values.kept_folders()
     return [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("release-")]
 
 

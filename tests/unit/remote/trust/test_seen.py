@@ -13,7 +13,7 @@ import pytest
 from support.remote.nodes import reasons
 from support.remote.withdrawing import withdraw
 
-from opforge.foundation import environment, memory, memory_writer
+from opforge.foundation import environment, remembered_values, remembered_values_writer
 from opforge.foundation.files import read_file
 from opforge.remote import remembered_answers, withdrawal_lists
 from opforge.remote.signatures import seen, signing, trust_file
@@ -48,9 +48,9 @@ class TestNothingMakesALoadForget:
 
     def test_thousands_of_other_look_ups(self, nodes, builder, older_list, monkeypatch):
         older_list()
-        monkeypatch.setattr(memory_writer, "MAX_LOOKUPS", 64)
+        monkeypatch.setattr(remembered_values_writer, "MAX_LOOKUPS", 64)
         for number in range(200):
-            memory_writer.remember(f"remote-miss-{number:024x}", memory.FlatStamps(), {})
+            remembered_values_writer.remember(f"remote-miss-{number:024x}", remembered_values.FlatStamps(), {})
         assert is_refused(nodes, builder)
 
     def test_caches_that_are_removed(self, nodes, builder, older_list):

@@ -16,20 +16,20 @@ from opforge.builders.toolchains import find_toolchain
 from opforge.builders.toolchains.discovery import probe
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.store import Store
-from opforge.foundation import memory_writer
+from opforge.foundation import remembered_values_writer
 
 
 def test_a_second_look_up_makes_no_plan_and_runs_no_compiler(op, monkeypatch):
     monkeypatch.setattr(probe, "try_run", lambda *_arguments, **_options: pytest.fail("a compiler was run"))
     assert op.find() == (op.entry_key, False)
-    assert len(op.memory_paths()) == 1
+    assert len(op.remembered_paths()) == 1
 
 
 def test_a_paranoid_look_up_neither_remembers_nor_recalls(op, monkeypatch):
     op.forget()
     monkeypatch.setenv("OPFORGE_PARANOID", "1")
     assert op.find() == (op.entry_key, True)
-    assert op.memory_paths() == []
+    assert op.remembered_paths() == []
 
 
 def test_a_memory_is_for_the_spec_that_a_builder_returns(op):
@@ -50,7 +50,7 @@ def test_nothing_is_remembered_for_a_toolchain_of_the_caller(op):
     op.forget()
     spec = op.cls().spec()
     assert find(spec, op.store(), find_toolchain=find_toolchain).entry.key == op.entry_key
-    assert op.memory_paths() == []
+    assert op.remembered_paths() == []
 
 
 def test_nothing_is_remembered_if_a_folder_on_path_is_racy(op, monkeypatch):
@@ -59,7 +59,7 @@ def test_nothing_is_remembered_if_a_folder_on_path_is_racy(op, monkeypatch):
     os.utime(op.early)
     monkeypatch.setattr(fake_disk.LaterDisk, "now_ns", Disk.now_ns)
     op.find()
-    assert op.memory_paths() == []
+    assert op.remembered_paths() == []
 
 
 def test_nothing_is_remembered_if_an_input_is_racy(op):
@@ -67,7 +67,7 @@ def test_nothing_is_remembered_if_an_input_is_racy(op):
     just_now = fake_disk.LaterDisk().now_ns() - 10**9
     os.utime(op.source_folder / "value.h", ns=(just_now, just_now))
     assert op.find() == (op.entry_key, True)
-    assert op.memory_paths() == []
+    assert op.remembered_paths() == []
 
 
 def test_a_change_between_the_plan_and_the_end_of_the_look_up_makes_the_next_look_up_plan_again(op, monkeypatch):
@@ -101,23 +101,23 @@ def test_without_a_cache_folder_the_runtime_folder_is_used(op, monkeypatch, tmp_
 
 
 def test_a_memory_in_a_folder_that_others_can_write_is_not_used(op):
-    (path,) = op.memory_paths()
+    (path,) = op.remembered_paths()
     path.parent.chmod(0o777)
     assert op.find() == (op.entry_key, True)
 
 
 def test_the_memory_is_bounded(op, monkeypatch):
-    monkeypatch.setattr(memory_writer, "MAX_LOOKUPS", 4)
+    monkeypatch.setattr(remembered_values_writer, "MAX_LOOKUPS", 4)
     for number in range(12):
         monkeypatch.setenv("LANG", str(number))
         op.find()
-    assert 2 <= len(op.memory_paths()) <= 4
+    assert 2 <= len(op.remembered_paths()) <= 4
     assert op.find() == (op.entry_key, False), "the newest are kept"
 
 
 def test_a_hit_notes_the_use_of_an_entry_once_an_hour(op):
-    (memory_path,) = op.memory_paths()
-    pointer = remembered.read(memory_path)["value"]["pointer"]
+    (remembered_path,) = op.remembered_paths()
+    pointer = remembered.read(remembered_path)["value"]["pointer"]
     os.utime(pointer, (1, 1))
     op.find()
     assert os.stat(pointer).st_mtime > 1

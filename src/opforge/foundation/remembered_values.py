@@ -1,4 +1,4 @@
-"""The one memory: a value is valid as long as the stamps of the files that it depends on are equal.
+"""Values that processes remember on disk: each is valid as long as the stamps of the files it follows from are equal.
 
     CACHE/opforge/machine/ID/lookups/NAME.json     CACHE is $XDG_CACHE_HOME, by default ~/.cache
 
@@ -10,7 +10,7 @@ image brings it along with them.
 NAME says everything that decides the value and has no stamp, or is a digest of that. The file is JSON: one digest, then
 the paths and the value. The digest is that of the name, of the file's own text and of the stamps: if it is equal
 (`is_still_valid`), the stamps are the same, and the file is intact and ours. Everything may be removed at any time: a
-value that is not remembered is found again. `memory_writer.py` writes it.
+value that is not remembered is found again. `remembered_values_writer.py` writes it.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def digest_of(name: str, text: bytes, stamps: Sequence[int]) -> bytes:
         numbers = struct.pack(f"={len(stamps)}q", *stamps)
     except struct.error:  # an inode of 64 bits
         numbers = struct.pack(f"={len(stamps)}Q", *[number % (1 << 64) for number in stamps])
-    return hashlib.sha256(b"%d %s\0%s%s" % (formats.MEMORY, name.encode(), text, numbers)).hexdigest().encode()
+    return hashlib.sha256(b"%d %s\0%s%s" % (formats.REMEMBERED, name.encode(), text, numbers)).hexdigest().encode()
 
 
 def name_of(parts: object, variables: Iterable[tuple[bytes, bytes]] = ()) -> str:
@@ -300,7 +300,7 @@ def written(name: str, watched: FlatStamps, value: object, links: int) -> bytes:
 
 
 def folders() -> list[str]:
-    """Returns the folders that may hold this machine's memory, the preferred one first. They need not exist."""
+    """Returns the folders that may hold what this machine remembers, the preferred one first. They need not exist."""
     bases = [environment.cache_home(), environment.variable("XDG_RUNTIME_DIR")]
     return [f"{base}/opforge/{MACHINE}/{_id()}" for base in bases if base[:1] == "/"]
 

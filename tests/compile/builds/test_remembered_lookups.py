@@ -1,4 +1,4 @@
-"""Remembered look-ups with a real compiler: a second process makes no plan, and no memory leads to a stale entry."""
+"""Remembered look-ups with a real compiler: a second process makes no plan, and none leads to a stale entry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opforge.builders.declaration import kernel_roots
 from opforge.builders.lookup import finder
 from opforge.builders.toolchains.discovery import probe
 from opforge.fast_path import library
-from opforge.foundation import memory
+from opforge.foundation import remembered_values
 
 LOAD = """
 import os
@@ -207,19 +207,19 @@ def test_an_edit_that_keeps_the_mtime_and_a_header_that_shadows_another_are_dete
     assert cls().load().value() == 2
 
 
-def memory_paths():
+def remembered_paths():
     """Returns the paths of what look-ups have remembered."""
-    lookups = (os.path.join(folder, memory.LOOKUPS) for folder in memory.folders())
+    lookups = (os.path.join(folder, remembered_values.LOOKUPS) for folder in remembered_values.folders())
     return sorted(path for folder in lookups for path in pathlib.Path(folder).glob("*.json"))
 
 
-def test_memories_whose_contents_are_swapped_are_rejected(folder):
+def test_remembered_lookups_whose_contents_are_swapped_are_rejected(folder):
     sample_ops.plain_op(folder, source=f'#include "value.h"\n{sample_ops.EXPORT} int value() {{ return WANTED; }}\n')
     first, second = (
         sample_ops.builder_class(folder, "plain", abi="c", define_macros={"WANTED": value}) for value in "12"
     )
     build_and_remember(first), build_and_remember(second)
-    paths = memory_paths()
+    paths = remembered_paths()
     texts = [path.read_text() for path in paths]
     assert len(texts) == 2
     for path, text in zip(paths, reversed(texts), strict=True):
@@ -234,15 +234,15 @@ def with_misspelt_key(text, key):
 
 
 @pytest.mark.parametrize("key", ["exports", "needs", "python_module", "abi", "op", "floors", "file", "sha256", "stamp"])
-@pytest.mark.parametrize("which", ["memory", "record", "build", "all"])
+@pytest.mark.parametrize("which", ["remembered", "record", "build", "all"])
 def test_a_misspelt_key_in_any_file_of_the_store_is_repaired(folder, which, key):
     cls = sample_ops.plain_op(folder, value=5)
     entry = pathlib.Path(build_and_remember(cls).folder)
-    files = {"memory": memory_paths(), "record": [entry / "record.json"], "build": [entry / "build.json"]}
+    files = {"remembered": remembered_paths(), "record": [entry / "record.json"], "build": [entry / "build.json"]}
     if which in ("record", "build"):
-        for path in files["memory"]:
+        for path in files["remembered"]:
             path.unlink()  # otherwise neither would be read
-        files["memory"] = []
+        files["remembered"] = []
     for name, paths in files.items():
         for path in paths:
             if which in (name, "all") and f'"{key}"' in path.read_text():

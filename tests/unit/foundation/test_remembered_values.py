@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import other_user
 
-from opforge.foundation import memory, memory_writer
-from opforge.foundation.memory import FlatStamps
+from opforge.foundation import remembered_values, remembered_values_writer
+from opforge.foundation.remembered_values import FlatStamps
 
-LATER = 10 * memory.RACY_NS
+LATER = 10 * remembered_values.RACY_NS
 NAMES, FILES = ("first", "second"), 3
 
 
@@ -24,7 +24,7 @@ class World:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.writes = folder, 0
         self.paths = [str(folder / f"file-{number}") for number in range(FILES)]
-        self.kept = pathlib.Path(memory.folders()[0], memory.LOOKUPS)
+        self.kept = pathlib.Path(remembered_values.folders()[0], remembered_values.LOOKUPS)
 
     def value(self, name: str) -> list[object]:
         """Returns what is right now: it says whose it is, and what the files hold."""
@@ -35,7 +35,7 @@ class World:
 
     def data(self, name: str) -> bytes:
         """Returns the file of a value. Raises OSError if something else is in its place."""
-        return memory.read_file(str(self.file(name)), memory.MAX_BYTES)
+        return remembered_values.read_file(str(self.file(name)), remembered_values.MAX_BYTES)
 
     def other(self, name: str) -> bytes:
         """Returns the file of the other value."""
@@ -58,8 +58,8 @@ class World:
         os.symlink(target, self.paths[number])
 
     def remember(self, name: str) -> None:
-        stamps = FlatStamps(self.paths, memory.stamps_of(self.paths))
-        memory_writer.remember(name, stamps, self.value(name), time.time_ns() + LATER)
+        stamps = FlatStamps(self.paths, remembered_values.stamps_of(self.paths))
+        remembered_values_writer.remember(name, stamps, self.value(name), time.time_ns() + LATER)
 
     def flip(self, name: str, at: float, bit: int) -> None:
         data = bytearray(self.data(name))
@@ -136,22 +136,22 @@ def test_what_is_recalled_is_right_whatever_has_happened(tmp_path_factory, steps
             except (OSError, ValueError):
                 continue  # what is to be damaged is not there, or is no file by now
             for name in NAMES:
-                found = memory.recall(name)
+                found = remembered_values.recall(name)
                 assert found is None or found[0] == world.value(name)
         for name in NAMES:
             if world.file(name).is_dir():
                 continue  # opforge removes no folder that it has not made
             world.remember(name)
-            found = memory.recall(name)
+            found = remembered_values.recall(name)
             assert found is not None and found[0] == world.value(name), "it is remembered again"
 
 
 def test_an_undamaged_value_is_recalled(tmp_path):
-    """Without this, the other tests would hold of a memory that forgets all."""
+    """Without this, the other tests would hold of one that forgets all."""
     world = World(tmp_path)
     world.change(0)
     world.remember("first")
-    found = memory.recall("first")
+    found = remembered_values.recall("first")
     assert found is not None and found[0] == ["first", "x", None, None]
     assert found[1].paths == world.paths
 
@@ -161,12 +161,12 @@ def test_a_number_of_links_that_has_changed_is_noticed(tmp_path, links):
     """A link that is compared itself, and not what it leads to, would hide a change of that."""
     path = tmp_path / "file"
     path.write_text("")
-    stamps = FlatStamps([str(path)], memory.stamps_of([str(path)], links))
-    assert memory_writer.remember("name", stamps, 7, time.time_ns() + LATER, links)
-    (file,) = pathlib.Path(memory.folders()[0], memory.LOOKUPS).iterdir()
-    assert memory.recall("name")
+    stamps = FlatStamps([str(path)], remembered_values.stamps_of([str(path)], links))
+    assert remembered_values_writer.remember("name", stamps, 7, time.time_ns() + LATER, links)
+    (file,) = pathlib.Path(remembered_values.folders()[0], remembered_values.LOOKUPS).iterdir()
+    assert remembered_values.recall("name")
     file.write_bytes(file.read_bytes().replace(b'"],%d,7' % links, b'"],%d,7' % (1 - links)))
-    assert memory.recall("name") is None
+    assert remembered_values.recall("name") is None
 
 
 CHILD_SECONDS = 1.5
@@ -181,11 +181,11 @@ def _use(world: World, seed: int) -> int:
             fresh = f"{path}.{seed}"
             pathlib.Path(fresh).write_text(f"{seed} {turn}" + "." * (10_000 * seed + turn))
             os.replace(fresh, path)
-        stamps = FlatStamps([path], memory.stamps_of([path]))
+        stamps = FlatStamps([path], remembered_values.stamps_of([path]))
         held = pathlib.Path(path).read_text()
-        memory_writer.remember("shared", stamps, held, time.time_ns() + LATER)
+        remembered_values_writer.remember("shared", stamps, held, time.time_ns() + LATER)
         before = pathlib.Path(path).read_text()
-        found = memory.recall("shared")
+        found = remembered_values.recall("shared")
         if found and pathlib.Path(path).read_text() == before:
             wrong += found[0] != before
     return wrong

@@ -1,4 +1,4 @@
-"""Writes the memory of one user's processes on one machine: see `memory.py`. A hit does not import this module.
+"""Writes what one user's processes on one machine remember: see `remembered_values.py`. A hit does not import this.
 
 CACHE/opforge/machine/ID/lookups/NAME.json    what is remembered; also the releases of kernel packages: see
                                               packages/registry/kept_releases.py
@@ -12,14 +12,14 @@ import os
 import re
 import time
 
-from . import memory
+from . import remembered_values
 from .files import can_write, make_folder, now_in, open_to_append, write_file
-from .memory import LOOKUPS, FlatStamps, folders, is_private, kept_folders
+from .remembered_values import LOOKUPS, FlatStamps, folders, is_private, kept_folders
 
 MAX_LOOKUPS = 4096
 """How many look-ups are remembered. Above that the older half is removed."""
 MAX_UNUSED_SECONDS = 90 * 24 * 3600.0
-"""How long the memory of a machine that adds nothing to it is kept: each container may be a machine of its own."""
+"""How long the values of a machine that adds none are kept: each container may be a machine of its own."""
 _TEMP = r"(?:\.[0-9]+\.[0-9a-f]{8}\.tmp)?"
 _OWN_NAME = rf"(?:[0-9a-f]{{32}}|(?:remote-[a-z]+|release)-[0-9a-f]{{24,64}})\.json{_TEMP}"
 """Of a look-up, of what a remote answered, and of a release."""
@@ -45,7 +45,7 @@ def remember(name: str, watched: FlatStamps, value: object, at_ns: int = 0, link
     """Remembers a value under a name as long as the stamps are the same. Returns whether it could be.
 
     Args:
-        name: What decides the value and has no stamp, or a digest of that: see `memory.name_of`.
+        name: What decides the value and has no stamp, or a digest of that: see `remembered_values.name_of`.
         watched: The files that it follows from. The stamps were taken before the value was found.
         value: The value, as JSON has it.
         at_ns: When the stamps were taken. Nothing is remembered of a file that had just been changed.
@@ -54,7 +54,7 @@ def remember(name: str, watched: FlatStamps, value: object, at_ns: int = 0, link
     """
     if watched.paths and watched.is_racy(at_ns):
         return False
-    data = memory.written(name, watched, value, links)
+    data = remembered_values.written(name, watched, value, links)
     if not folder:
         return _keep(name, data)
     try:
@@ -65,7 +65,7 @@ def remember(name: str, watched: FlatStamps, value: object, at_ns: int = 0, link
 
 
 def _keep(name: str, data: bytes) -> bool:
-    """Writes the data of a name into the memory. Returns whether it could be written anywhere."""
+    """Writes the data of a name. Returns whether it could be written anywhere."""
     for folder in folders():
         lookups = f"{folder}/{LOOKUPS}"
         try:
@@ -83,7 +83,7 @@ def _keep(name: str, data: bytes) -> bool:
 
 
 def _bound(folder: str) -> None:
-    """Removes the older half of the memory if there are too many."""
+    """Removes the older half of the remembered values if there are too many."""
     try:
         names = [name for name in os.listdir(folder) if _is_own_name(name)]
         if len(names) <= MAX_LOOKUPS:
@@ -115,7 +115,7 @@ def remove_unused() -> None:
 
 
 def _remove_machine(folder: str) -> None:
-    """Removes the memory's files from the folder of a machine, and the folder if it is then empty."""
+    """Removes the files of remembered values from the folder of a machine, and the folder if it is then empty."""
     try:
         for part, form in ((LOOKUPS, _OWN_NAME), ("", _OWN_COUNTS)):
             place = os.path.join(folder, part)
@@ -128,7 +128,7 @@ def _remove_machine(folder: str) -> None:
 
 
 def _is_own_name(name: str) -> bool:
-    """Returns whether a file of the memory has a name that opforge makes: only such a one is removed."""
+    """Returns whether a file of remembered values has a name that opforge makes: only such a one is removed."""
     return re.fullmatch(_OWN_NAME, name) is not None
 
 
@@ -137,8 +137,8 @@ def write_counts() -> None:
 
     Where nothing can be written, it is lost.
     """
-    counts, now = dict(memory.counts), int(time.time())
-    memory.counts.clear()
+    counts, now = dict(remembered_values.counts), int(time.time())
+    remembered_values.counts.clear()
     lines = "".join(f"{json.dumps([now, store, amounts])}\n" for store, amounts in counts.items())
     for folder in folders() if lines else ():
         try:

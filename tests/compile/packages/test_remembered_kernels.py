@@ -14,7 +14,7 @@ from support.text_files import write
 
 import opforge
 from opforge.errors import KernelIncompatibleError, KernelNotFoundError
-from opforge.foundation import memory, opforge_version
+from opforge.foundation import opforge_version, remembered_values
 from opforge.packages.form import version
 from opforge.packages.installed import add, remove
 from opforge.packages.installed.layout import Root
@@ -31,7 +31,7 @@ def kernels(tmp_path, monkeypatch):
     """Installs acme/plain in some version; a call is remembered although it was installed just before."""
     for name, folder in (("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache"), ("OPFORGE_KERNEL_PATH", "kernels")):
         monkeypatch.setenv(name, str(tmp_path / folder))
-    monkeypatch.setattr(memory, "RACY_NS", -(10**12))
+    monkeypatch.setattr(remembered_values, "RACY_NS", -(10**12))
     root = Root(str(tmp_path / "kernels"), "folder")
 
     def install(number="1", **more):
@@ -146,7 +146,7 @@ def test_what_needs_other_packages_is_searched_each_time(kernels, monkeypatch):
 
 
 def test_what_has_just_been_installed_is_not_remembered(kernels, monkeypatch):
-    monkeypatch.setattr(memory, "RACY_NS", 10**12)
+    monkeypatch.setattr(remembered_values, "RACY_NS", 10**12)
     kernels()
     assert loaded() == "1"
     assert not remembered(monkeypatch)
@@ -170,8 +170,9 @@ print(*sorted(name[len("opforge."):] for name in sys.modules if name.startswith(
 """
 MODULES = (
     "fast_path fast_path.machine foundation foundation.environment foundation.file_owners foundation.fork_lock"
-    " foundation.formats foundation.memory foundation.opforge_version foundation.settings foundation.settings.kinds"
-    " foundation.settings.table packages packages.load packages.load.get_kernel packages.load.tree"
+    " foundation.formats foundation.opforge_version foundation.remembered_values foundation.settings"
+    " foundation.settings.kinds foundation.settings.table packages packages.load packages.load.get_kernel"
+    " packages.load.tree"
 )
 
 
@@ -180,7 +181,7 @@ def test_a_process_that_remembers_imports_few_modules(kernels):
     outputs = []
     for seconds in ("0", "1"):
         code = (
-            f"import opforge.foundation.memory as memory\nmemory.RACY_NS = -(10**12)\n{CHILD}"
+            f"from opforge.foundation import remembered_values\nremembered_values.RACY_NS = -(10**12)\n{CHILD}"
             if seconds == "0"
             else CHILD
         )

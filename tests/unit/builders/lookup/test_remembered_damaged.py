@@ -27,7 +27,7 @@ def paths_in(value, path=()):
 
 @pytest.fixture(scope="module")
 def remembered_op(tmp_path_factory):
-    """An op with an entry and what was remembered; `memory_path` is its path, `memory` its content."""
+    """An op with an entry and what was remembered; `remembered_path` is its path, `remembered` its content."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("remembered")
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "store"))
@@ -35,8 +35,8 @@ def remembered_op(tmp_path_factory):
         op = LookedUpOp(folder, patch)
         op.entry_key = op.publish()
         op.find()
-        (op.memory_path,) = op.memory_paths()
-        op.memory = remembered.read(op.memory_path)
+        (op.remembered_path,) = op.remembered_paths()
+        op.remembered = remembered.read(op.remembered_path)
         yield op
 
 
@@ -46,37 +46,37 @@ def test_a_wrong_path_of_the_pointer_is_ignored(remembered_op, value):
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered.write(remembered_op.memory_path, replaced(remembered_op.memory, ("value", "pointer"), value))
+        remembered.write(remembered_op.remembered_path, replaced(remembered_op.remembered, ("value", "pointer"), value))
         assert remembered_op.find()[0] == remembered_op.entry_key
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_memory_is_never_an_exception_and_never_leads_to_another_library(remembered_op, data):
-    path = data.draw(st.sampled_from(list(paths_in(remembered_op.memory))))
+    path = data.draw(st.sampled_from(list(paths_in(remembered_op.remembered))))
     new = data.draw(JSON | st.sampled_from(["", ".", "..", "../entries", "/", 2**70, -1, [], {}, 1e400]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        changed = replaced(remembered_op.memory, path, new)
-        remembered.write(remembered_op.memory_path, changed, is_sealed=data.draw(st.booleans()))
+        changed = replaced(remembered_op.remembered, path, new)
+        remembered.write(remembered_op.remembered_path, changed, is_sealed=data.draw(st.booleans()))
         assert remembered_op.find()[0] == remembered_op.entry_key
         assert os.path.isdir(remembered_op.folder / "store" / "v2" / "entries" / remembered_op.entry_key)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '"text"', "[" * 100_000, "\0\xff", "1e400"])
 def test_a_memory_that_cannot_be_read_makes_the_look_up_plan_again(op, text):
-    (memory_path,) = op.memory_paths()
-    memory_path.write_text(text)
+    (remembered_path,) = op.remembered_paths()
+    remembered_path.write_text(text)
     assert op.find() == (op.entry_key, True)
     assert op.find() == (op.entry_key, False)
 
 
 def test_a_wrong_digest_in_the_memory_does_not_quarantine_the_entry(op):
-    (memory_path,) = op.memory_paths()
-    fields = remembered.read(memory_path)
-    remembered.write(memory_path, replaced(fields, ("value", "record", "sha256"), "0" * 64))
+    (remembered_path,) = op.remembered_paths()
+    fields = remembered.read(remembered_path)
+    remembered.write(remembered_path, replaced(fields, ("value", "record", "sha256"), "0" * 64))
     assert op.find() == (op.entry_key, True)
     assert op.find() == (op.entry_key, False), "it is remembered again"
     assert not (op.folder / "store" / "v2" / "quarantine").exists()
@@ -91,5 +91,5 @@ def test_a_memory_cannot_lead_out_of_the_entries_folder(remembered_op, result):
         patch.setenv("OPFORGE_CACHE_DIR", str(remembered_op.folder / "store"))
         patch.setenv("XDG_CACHE_HOME", str(remembered_op.folder / "caches"))
         patch.setenv("PATH", f"{remembered_op.early}:{remembered_op.bin}:/usr/bin:/bin")
-        remembered.write(remembered_op.memory_path, replaced(remembered_op.memory, ("value", "key"), result))
+        remembered.write(remembered_op.remembered_path, replaced(remembered_op.remembered, ("value", "key"), result))
         assert remembered_op.find()[0] == remembered_op.entry_key

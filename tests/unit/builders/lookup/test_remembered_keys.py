@@ -29,7 +29,7 @@ def test_a_moved_tree_has_another_memory_and_is_found_by_content(op, tmp_path):
     op.cls = op.declare()
     assert op.find() == (op.entry_key, True)
     assert op.find() == (op.entry_key, False)
-    assert len(op.memory_paths()) == 2
+    assert len(op.remembered_paths()) == 2
 
 
 @pytest.mark.parametrize("spelling", ["", ".", "tools"])
