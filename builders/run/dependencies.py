@@ -16,9 +16,9 @@ from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import PRECOMPILED
 
 from .job import Job
-from .provenance import Provenance, Read
 from .reads import assembled, equal_headers, linker_scripts
 from .reads.depfile import read_depfile
+from .reads.provenance import Provenance, Read
 from .reads.questions import content_of
 
 DEPENDENCY = re.compile(rb'\bGCC[ \t]+dependency[ \t]*(?:\\?"([^"\\\n]+)|<([^>\n]+)>)')

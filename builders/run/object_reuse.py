@@ -18,7 +18,7 @@ from opforge.foundation import formats
 
 from . import precompiled_header
 from .job import Job
-from .provenance import Read
+from .reads.provenance import Read
 
 
 def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, Inputs]:

@@ -27,7 +27,7 @@ from opforge.builders.declaration.kernel_roots import FACADE as FACADE_ROOT
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI
 
 from .dependencies import folders_in_flags
-from .provenance import Read
+from .reads.provenance import Read
 from .reads.questions import content_of
 
 UNITS_A_COMPILER = {TORCH: 2, STABLE: 4, FACADE: 4}

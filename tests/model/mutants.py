@@ -75,7 +75,7 @@ def a_description_does_not_say_which_roots_have_headers() -> None:
 
 @mutant
 def a_header_above_an_ops_folder_is_the_systems() -> None:
-    from opforge.builders.run.provenance import Provenance
+    from opforge.builders.run.reads.provenance import Provenance
 
     put(Provenance, _location_beside=lambda *arguments: None)
 
@@ -181,7 +181,7 @@ def _replace_questions(**values: object) -> None:
 
 @mutant
 def a_nearer_file_above_a_folder_is_not_looked_for() -> None:
-    from opforge.builders.run import provenance
+    from opforge.builders.run.reads import provenance
 
     real = provenance._names_below
     put(provenance, _names_below=lambda *arguments: {name for name in real(*arguments) if ".." not in name})

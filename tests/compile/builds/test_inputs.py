@@ -7,7 +7,7 @@ import time
 
 from support import child_processes, gate, polling, sample_ops, text_files
 
-from opforge.builders.run.provenance import Provenance
+from opforge.builders.run.reads.provenance import Provenance
 from opforge.cache.filesystem.disk import Disk
 from opforge.foundation.remembered_values import RACY_NS
 

@@ -9,7 +9,7 @@ from support.store.fake_store import ME, publish_entry
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
-from opforge.builders.run.provenance import Provenance
+from opforge.builders.run.reads.provenance import Provenance
 from opforge.builders.toolchains import find_toolchain
 from opforge.cache import current
 

@@ -12,7 +12,7 @@ from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.run import precompiled_header
-from opforge.builders.run.provenance import Read
+from opforge.builders.run.reads.provenance import Read
 from opforge.cache.records.inputs import RootedPath
 
 HEADER = "<torch/extension.h>"

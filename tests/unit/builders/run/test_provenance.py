@@ -7,8 +7,8 @@ import os
 import pytest
 from support import text_files
 
-from opforge.builders.run.provenance import Provenance
 from opforge.builders.run.reads import questions
+from opforge.builders.run.reads.provenance import Provenance
 from opforge.cache.filesystem import packages
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath

@@ -30,8 +30,8 @@ from opforge.cache.records.validity import (
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 
-from .reads.questions import Questions
-from .reads.surroundings import Surroundings, look_around
+from .questions import Questions
+from .surroundings import Surroundings, look_around
 
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: it is replaced together with an installation."""
