@@ -31,10 +31,10 @@ from opforge.foundation.files import write_file
 from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
-from .dependencies import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .job import Job
 from .reads import assembled, questions
 from .reads.depfile import read_depfile
+from .reads.files_read import arguments, compiler_folders, reads_of_step, search_folders, source_folders
 from .reads.provenance import Provenance, Read
 from .reads.questions import Questions, content_of
 

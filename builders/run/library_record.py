@@ -13,8 +13,8 @@ from opforge.cache.filesystem.disk import digest_of
 from opforge.foundation import settings
 
 from . import diagnostics
-from .dependencies import arguments, linker_folders, run_paths, search_folders
 from .job import Job
+from .reads.files_read import arguments, linker_folders, run_paths, search_folders
 
 if TYPE_CHECKING:
     from opforge.builders.inspection.elf_file import ElfFile

@@ -26,7 +26,7 @@ from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.kernel_roots import FACADE as FACADE_ROOT
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI
 
-from .dependencies import folders_in_flags
+from .reads.files_read import folders_in_flags
 from .reads.provenance import Read
 from .reads.questions import content_of
 

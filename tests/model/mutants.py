@@ -202,11 +202,10 @@ def a_record_lacks_what_the_assembler_reads_and_no_one_compares() -> None:
     """Shows in a change of what the observer saw alone, or by a rule that knows of such files."""
     from support.observer import compare
 
-    from opforge.builders.run import dependencies
-    from opforge.builders.run.reads import assembled
+    from opforge.builders.run.reads import assembled, files_read
 
     put(assembled, may_read=lambda *arguments: False)
-    put(dependencies, _is_compilers_output=lambda path: True)
+    put(files_read, _is_compilers_output=lambda path: True)
     put(compare, compare=lambda build: compare.Comparison((), (), {}))
 
 
@@ -337,10 +336,10 @@ def an_object_is_taken_whatever_it_was_compiled_from() -> None:
 
 @mutant
 def a_depfile_is_split_at_unicode_white_space() -> None:
-    from opforge.builders.run import dependencies
+    from opforge.builders.run.reads import files_read
 
-    real = dependencies.read_depfile
-    put(dependencies, read_depfile=lambda path, folder: [part for name in real(path, folder) for part in name.split()])
+    real = files_read.read_depfile
+    put(files_read, read_depfile=lambda path, folder: [part for name in real(path, folder) for part in name.split()])
 
 
 @mutant
@@ -374,7 +373,7 @@ def a_file_of_arguments_is_read_as_a_shell_reads_it() -> None:
     import shlex
 
     from opforge.builders.declaration import flag_paths
-    from opforge.builders.run import dependencies
+    from opforge.builders.run.reads import files_read
 
     def words_in(path: str) -> list[str]:
         try:
@@ -384,4 +383,4 @@ def a_file_of_arguments_is_read_as_a_shell_reads_it() -> None:
             return []
 
     put(flag_paths, words_in=words_in)
-    put(dependencies, words_in=words_in)
+    put(files_read, words_in=words_in)

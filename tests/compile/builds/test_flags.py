@@ -11,7 +11,7 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.declaration import machine
-from opforge.builders.run.dependencies import LATER_FLAGS, folders_in_flags
+from opforge.builders.run.reads.files_read import LATER_FLAGS, folders_in_flags
 from opforge.cache.filesystem.disk import Disk
 from opforge.foundation.remembered_values import RACY_NS
 

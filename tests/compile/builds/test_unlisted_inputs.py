@@ -13,9 +13,9 @@ import pytest
 from support import sample_ops, text_files
 
 from opforge.builders.declaration.flag_paths import words_in
-from opforge.builders.run import compilers, dependencies, ninja
-from opforge.builders.run.dependencies import files_in_flags
-from opforge.builders.run.reads import assembled, equal_headers, questions
+from opforge.builders.run import compilers, ninja
+from opforge.builders.run.reads import assembled, equal_headers, files_read, questions
+from opforge.builders.run.reads.files_read import files_in_flags
 from opforge.errors import BuilderError, BuildResourceError
 
 NEEDS_CLANG = pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (apt install clang)")
@@ -319,7 +319,7 @@ def test_embedded_data_is_not_read_as_a_source(tmp_path, build_and_call, monkeyp
     text_files.write(tmp_path, "value.h", "")
     text_files.write(tmp_path, "plain.cpp", BLOB.replace("@NAME@", path) + FIRST_BYTE)
     read, real = [], questions.content_of
-    for module in (questions, equal_headers, dependencies, assembled):
+    for module in (questions, equal_headers, files_read, assembled):
         monkeypatch.setattr(module, "content_of", lambda path: read.append(path) or real(path))
     assert build_and_call(compiler) == (1, "built")
     assert path not in read and str(tmp_path / "plain.cpp") in read
@@ -432,7 +432,7 @@ def test_a_plugin_that_a_flag_names_without_its_folder_is_an_input(tmp_path):
     for folder, name in (("own", "mine"), ("gcc/plugin", "theirs"), ("gcc/include", "no")):
         text_files.write(tmp_path, f"{folder}/{name}.so", "")
     words = ["-fplugin=mine", "-fplugin=theirs", "-fplugin=none", f"-iplugindir={tmp_path}/own"]
-    found = {*dependencies.plugins(words, [f"{tmp_path}/gcc/include"])}
+    found = {*files_read.plugins(words, [f"{tmp_path}/gcc/include"])}
     assert found == {f"{tmp_path}/own/mine.so", f"{tmp_path}/gcc/plugin/theirs.so"}
 
 
@@ -440,4 +440,4 @@ def test_a_compiled_module_that_a_file_of_names_gives_to_gcc_is_an_input(tmp_pat
     text_files.write(tmp_path, "part.gcm", "")
     text_files.write(tmp_path, "map", f"part {tmp_path}/part.gcm\nnone {tmp_path}/none.gcm\n\nmain\n")
     words = [f"-fmodule-mapper={tmp_path}/map", "-fmodule-mapper=other"]
-    assert dependencies.modules(words) == {f"{tmp_path}/part.gcm"}
+    assert files_read.modules(words) == {f"{tmp_path}/part.gcm"}

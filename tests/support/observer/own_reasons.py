@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from opforge.builders.run.dependencies import LIBRARY_VARIABLES
+from opforge.builders.run.reads.files_read import LIBRARY_VARIABLES
 from opforge.builders.toolchains import triton_worker
 from opforge.builders.toolchains.triton import TritonToolchain
 

@@ -11,15 +11,15 @@ from opforge.builders.declaration.abi import FACADE, TORCH_HEADERS
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.flag_paths import words_in
 from opforge.builders.inspection import archives
+from opforge.builders.run.job import Job
 from opforge.builders.toolchains.discovery.programs import is_wrapper
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.records.validity import PRECOMPILED
 
-from .job import Job
-from .reads import assembled, equal_headers, linker_scripts
-from .reads.depfile import read_depfile
-from .reads.provenance import Provenance, Read
-from .reads.questions import content_of
+from . import assembled, equal_headers, linker_scripts
+from .depfile import read_depfile
+from .provenance import Provenance, Read
+from .questions import content_of
 
 DEPENDENCY = re.compile(rb'\bGCC[ \t]+dependency[ \t]*(?:\\?"([^"\\\n]+)|<([^>\n]+)>)')
 """A pragma that compares the times of two files."""
