@@ -52,7 +52,7 @@ def make_builder(name: str, folder: str, sources: Sequence[str], abi: str) -> Op
 
 def empty_store(folder: str) -> Store:
     """Returns a writable store in a new folder."""
-    from opforge.cache.current import open_store, writable_store
+    from opforge.cache.current_store import open_store, writable_store
 
     return writable_store(open_store(folder))
 

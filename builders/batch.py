@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator.select import get_accelerator
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
 from opforge.fast_path.library import Entry
 from opforge.foundation.tracebacks import shorten

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.builders import toolchains
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.errors import (
     BuildResourceError,
     CacheDirError,

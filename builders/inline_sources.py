@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opforge.cache.current import open_store, writable_store
+from opforge.cache.current_store import open_store, writable_store
 from opforge.cache.keys import key_of
 from opforge.errors import BuilderError, SettingError
 from opforge.foundation.files import make_folder, read_file, renew, temp_path, write_file

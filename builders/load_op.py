@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opforge.cache.current import current_store, store_behind_layers, writable_store
+from opforge.cache.current_store import current_store, store_behind_layers, writable_store
 from opforge.cache.layout import UNSIGNED
 from opforge.cache.store import Rejected, Store
 from opforge.errors import LoadError, OpIncompatibleError, PrebuiltRequiredError, ToolchainError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from opforge.builders.lookup.tuned import WantedResult
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.foundation.files import discard, make_folder, write_file
 
 from . import reverification

@@ -201,10 +201,10 @@ def own_store(tmp_path, own_folders):
 def _forget(probed_compilers):
     """Makes this process one that has used no store and read no setting; of compilers it knows these."""
     from opforge.builders.toolchains.discovery import probe
-    from opforge.cache import current
+    from opforge.cache import current_store
     from opforge.foundation import remembered_values, settings
 
-    current.reset()
+    current_store.reset()
     probe.reset()
     probe._infos.update(probed_compilers)
     probe._unsaved.update(probed_compilers)  # the new store has none of them

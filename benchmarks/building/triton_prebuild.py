@@ -11,7 +11,7 @@ from benchmarks.commands import build_steps, empty_store, run_with_ninja
 from benchmarks.scratch import Scratch
 from opforge.bench.harness import Report, scaled
 from opforge.builders.triton.softmax import TritonSoftmaxBuilder
-from opforge.cache.current import open_store
+from opforge.cache.current_store import open_store
 
 ROUNDS = 3
 TARGET, SIGNATURES = "cuda:sm_80+sm_90+sm_100", 20

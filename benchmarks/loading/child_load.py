@@ -212,7 +212,7 @@ def build_only(builder: str) -> dict[str, Any]:
 def bare_ninja(builder: str, folder: str) -> dict[str, Any]:
     """Runs the compiler commands of a build with ninja alone."""
     from benchmarks.commands import build_steps, run_with_ninja
-    from opforge.cache.current import writable_store
+    from opforge.cache.current_store import writable_store
 
     elapsed = run_with_ninja(folder, build_steps(_builder(builder), writable_store()))
     return {"load": elapsed.wall, "cpu": elapsed.cpu}

@@ -77,7 +77,7 @@ def _tune() -> dict[str, Any]:
 
     from opforge.builders.lookup import tuned
     from opforge.builders.lookup import tuning_results as records
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
 
     entry = CPULionBuilder().load().__entry__
     wanted, timed = tuned.wanted("cpu_lion", entry), {"ratio": 0.9, "low": 0.85, "high": 0.95, "why": ""}

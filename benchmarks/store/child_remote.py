@@ -124,7 +124,7 @@ def parts() -> dict[str, Any]:
 def miss() -> dict[str, Any]:
     """Asks the remote for an op that it does not have, after another one: without imports and a new connection."""
     from opforge.builders.lookup import remotes
-    from opforge.cache.current import current_store, writable_store
+    from opforge.cache.current_store import current_store, writable_store
 
     source, seconds, reasons = remotes.sources()[0], 0.0, list[str]()
     for _turn in range(2):

@@ -17,7 +17,7 @@ def run(scratch: Scratch) -> Report:
     """Stores of several sizes in turns in one process, each time with a new builder."""
     from opforge.builders.cpu.adam import CPUAdamBuilder
     from opforge.builders.load_op import find
-    from opforge.cache.current import open_store
+    from opforge.cache.current_store import open_store
     from opforge.cache.layout import VERSION
 
     report = Report(

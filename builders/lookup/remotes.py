@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.op_spec import root_paths
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 from opforge.cache.store import Fit, Match, Rejected, Sought, Store
 from opforge.errors import CacheDirError, SettingError
 from opforge.foundation import upper_parts

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opforge.builders.declaration import machine
 from opforge.builders.lookup import tuning_results as records
 from opforge.builders.lookup.tuning_results import DTYPES, FETCHED, NEAREST, RESULT, StoredResult, path_of
-from opforge.cache.current import current_store, writable_store
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.records import fetched_offer
 from opforge.errors import CacheDirError
 from opforge.fast_path import library, lookup

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
-from opforge.cache.current import open_store
+from opforge.cache.current_store import open_store
 from opforge.errors import PackError
 from opforge.packages.form import digests
 from opforge.packages.registry.publish import CHECKS

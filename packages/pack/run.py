@@ -14,7 +14,7 @@ from opforge.builders.declaration.abi import PLAIN, TORCH
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.keys import readable
 from opforge.cache.records.entry import read_record
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from opforge.builders.lookup import remotes as lookups
-from opforge.cache.current import current_store, writable_store
+from opforge.cache.current_store import current_store, writable_store
 from opforge.errors import FarmError, SettingError
 from opforge.remote import remotes
 from opforge.remote.entry_source import RemoteEntries

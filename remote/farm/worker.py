@@ -15,7 +15,7 @@ from opforge.builders.lookup import remotes as lookups
 from opforge.builders.planner import make_plan
 from opforge.builders.run import parallelism
 from opforge.builders.toolchains import find_toolchain
-from opforge.cache.current import current_store, writable_store
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.keys import key_of
 from opforge.errors import (
     BuilderError,

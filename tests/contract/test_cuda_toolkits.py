@@ -10,7 +10,7 @@ from support import sample_ops, text_files
 from opforge.accelerator.vendors import nvidia
 from opforge.builders.declaration import machine
 from opforge.builders.toolchains import find_toolchain, nvcc
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.errors import OpIncompatibleError
 
 pytestmark = pytest.mark.compile

@@ -14,7 +14,7 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain, nvcc, zig
 from opforge.builders.toolchains.discovery import probe
-from opforge.cache.current import current_store, prepare
+from opforge.cache.current_store import current_store, prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 

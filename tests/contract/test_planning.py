@@ -16,7 +16,7 @@ from opforge.builders.facade import flags
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
 from opforge.builders.triton.softmax import TritonSoftmaxBuilder
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import OpIncompatibleError
 

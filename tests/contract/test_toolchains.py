@@ -23,7 +23,7 @@ from opforge.builders import toolchains
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain, host, zig
 from opforge.builders.toolchains.toolchain import Toolchain
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.testing import ToolchainContract
 

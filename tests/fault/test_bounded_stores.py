@@ -9,7 +9,7 @@ import time
 import pytest
 from support import child_processes, sample_ops
 
-from opforge.cache import current, staging
+from opforge.cache import current_store, staging
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, unneeded
 from opforge.cache.records import pins, size_log
@@ -157,13 +157,13 @@ def test_without_its_objects_and_what_look_ups_remember_a_store_works_more_slowl
 
 def test_a_process_that_is_killed_while_it_probes_the_store_leaves_a_folder_that_is_swept(layout, monkeypatch):
     monkeypatch.setattr(os, "rmdir", lambda _path: None)  # as if it were killed just before
-    current.prepare(layout.root, frozenset({0, os.geteuid()}))
+    current_store.prepare(layout.root, frozenset({0, os.geteuid()}))
     assert len(os.listdir(layout.path("staging"))) == 1
     assert staging.abandoned(layout) == [], "its process lives"
     dead = child_processes.start_python("pass")
     dead.communicate()
     monkeypatch.setattr(os, "getpid", lambda: dead.pid)
-    current.prepare(layout.root, frozenset({0, os.geteuid()}))
+    current_store.prepare(layout.root, frozenset({0, os.geteuid()}))
     monkeypatch.undo()
     assert staging.sweep(layout) == 1
     assert len(os.listdir(layout.path("staging"))) == 1

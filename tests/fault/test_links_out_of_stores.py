@@ -9,7 +9,7 @@ import pytest
 from support import child_processes, sample_ops
 from support.store.fake_store import ME
 
-from opforge.cache import current, layer
+from opforge.cache import current_store, layer
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import TAG, TAG_NAME, Layout
 from opforge.cache.maintenance import limits
@@ -88,7 +88,7 @@ def test_a_store_with_a_linked_folder_is_refused(tmp_path, own_store, name):
     (tmp_path / "elsewhere").mkdir()
     (own_store / "v2" / name).symlink_to(tmp_path / "elsewhere")
     sample_ops.set_value(tmp_path / "op", 2)
-    current.reset()
+    current_store.reset()
     with pytest.raises(CacheDirError, match=r"is a symbolic link, and a store has none inside\. Run: rm "):
         cls().build()
     done = child_processes.run_command("gc")

@@ -12,7 +12,7 @@ import time
 import pytest
 from support import child_processes, gate, polling, sample_ops, text_files
 
-from opforge.cache import current, staging
+from opforge.cache import current_store, staging
 from opforge.cache.filesystem import lock
 from opforge.cache.layout import Layout
 from opforge.errors import CompileError
@@ -175,7 +175,7 @@ def test_without_locks_the_first_publisher_wins_and_the_entry_is_intact(folder, 
 
 def test_of_two_publishers_of_one_entry_at_the_same_moment_one_wins(tmp_path):
     layout = Layout(str(tmp_path / "store"))
-    current.prepare(str(layout), frozenset({0, os.geteuid()}))
+    current_store.prepare(str(layout), frozenset({0, os.geteuid()}))
     for number in range(30):
         folders = []
         for author in "ab":

@@ -147,9 +147,9 @@ def links_on_the_way_to_folders_of_headers_do_not_count() -> None:
 
 @mutant
 def any_folder_with_a_v2_is_a_store() -> None:
-    from opforge.cache import current, staging
+    from opforge.cache import current_store, staging
 
-    put(current, is_own=lambda *arguments: True, has_tag=lambda *arguments: True)
+    put(current_store, is_own=lambda *arguments: True, has_tag=lambda *arguments: True)
     put(staging, is_own_name=lambda *arguments: True, has_tag=lambda *arguments: True)
 
 

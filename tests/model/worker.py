@@ -140,11 +140,11 @@ class Worker:
         """Forgets what a new process would not know."""
         from opforge.builders.lookup import fit
         from opforge.builders.toolchains.discovery import probe
-        from opforge.cache import current
+        from opforge.cache import current_store
         from opforge.fast_path import library
         from opforge.foundation import remembered_values
 
-        for module in (library, fit, probe, current, remembered_values):
+        for module in (library, fit, probe, current_store, remembered_values):
             module.reset()
 
 

@@ -310,10 +310,10 @@ EDITS: dict[str, Edit] = {
         TRUST, "    if not links:\n        return None\n", "    return None\n", ("tests/unit/cache", FAULTS)
     ),
     "a_folder_with_other_files_becomes_a_store": Edit(
-        "cache/current.py",
+        "cache/current_store.py",
         "    if others:\n        advice",
         "    if False:\n        advice",
-        ("tests/unit/cache/store/test_current.py", FAULTS),
+        ("tests/unit/cache/store/test_current_store.py", FAULTS),
     ),
     "the_compilers_of_a_killed_builder_live_on": Edit(
         "builders/run/supervisor.py",

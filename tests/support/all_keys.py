@@ -11,7 +11,7 @@ import tempfile
 from opforge.builders.declaration.description import description_key
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
-from opforge.cache.current import open_store, writable_store
+from opforge.cache.current_store import open_store, writable_store
 from opforge.errors import OpforgeError
 
 TARGETS = {

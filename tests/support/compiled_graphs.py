@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import warnings
 
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.torch_internals import inductor
 
 
@@ -48,7 +48,7 @@ class Machines:
         self._patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(root / "inductor"))
         if store is not None:
             shutil.copytree(store, root / "store")
-        current.reset()
+        current_store.reset()
         torch.compiler.reset()
         clear_caches()
         inductor._loaded.clear()
@@ -66,12 +66,12 @@ def put(where, artifacts=None, **changes):
     entries = {content.key_of(*one): content.of_artifact(one) for one in artifacts}
     entries["library/okey"] = {"okey.so": b"no library"}
     facts = {"holds": content.HOLDS, "features": [], "made": 1, **changes}
-    return pathlib.Path(store.write(current.writable_store(), where, entries, facts))
+    return pathlib.Path(store.write(current_store.writable_store(), where, entries, facts))
 
 
 def area_of(store):
     """Makes the store that this process uses; returns its folder of pages."""
-    current.writable_store()
+    current_store.writable_store()
     os.makedirs(store / "v2" / "jit", mode=0o700, exist_ok=True)
     return store / "v2" / "jit"
 

@@ -15,7 +15,7 @@ from support.text_files import write
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
-from opforge.cache import current, layer
+from opforge.cache import current_store, layer
 from opforge.foundation.remembered_values import RACY_NS
 
 SOURCE = f"""\
@@ -44,9 +44,9 @@ def layer_with_op(folder: Any, name: str = "") -> tuple[str, Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPFORGE_CACHE_DIR", os.path.join(folder, "store"))
             patch.delenv("OPFORGE_REMOTES", raising=False)
-            current.reset()
+            current_store.reset()
             layer.add(path, op_class().build(), description_key(op_class().spec()), ME)
-            current.reset()
+            current_store.reset()
     return path, op_class
 
 

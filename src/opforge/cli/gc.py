@@ -53,7 +53,7 @@ def command(
         return _collect(url, unused_for, dry_run, as_json)
     if unused_for is not None:
         raise click.UsageError("--unused-for is for a store: name its URL. For the cache: --max-age.")
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import gc
     from opforge.foundation import settings
     from opforge.foundation.files import now_in

@@ -150,7 +150,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
             return [(folder, _build_record(folder)) for folder in _entries_of_store(what) or [what]]
         return [(what, _build_record(os.path.dirname(what)))]
     from opforge.builders.load_op import find
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
     from opforge.cache.maintenance import listing
 
     layout = current_store().layout
@@ -181,7 +181,7 @@ def _is_package_of_op(what: str) -> bool:
     Then the op is meant. Raises OSError.
     """
     from opforge.builders.inspection.examine import inspectable_files
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
     from opforge.cache.maintenance import listing
 
     if os.sep in what or not os.path.isdir(what) or _entries_of_store(what) or inspectable_files(what):

@@ -66,7 +66,7 @@ def stored(kind: Kind, names: Sequence[str] | None = None) -> list[StoredArtifac
 
     A name may be a glob, and may have the label: NAME@LABEL. Raises click.UsageError for one that stands for nothing.
     """
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
 
     found = list(kind.stored(own_store().layout))
     if names is None or "*" in names:

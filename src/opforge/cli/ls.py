@@ -91,7 +91,7 @@ def _print_benchmarks(releases: Sequence[Release]) -> None:
 
 
 def _entries(names: Sequence[str]) -> list[StoredEntry]:
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
 
     from .cache.entries import matching_entries
 
@@ -118,7 +118,7 @@ def _kernels(entries: Sequence[StoredEntry]) -> dict[str, int]:
 
     A library with the configs of kernels is an entry beside the usual one.
     """
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance.listing import build_of
 
     alike = Counter(map(_of_line, entries))

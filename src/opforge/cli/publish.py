@@ -175,7 +175,7 @@ def _is_folder(name: str) -> bool:
 
 def _entries(names: Sequence[str]) -> list[StoredArtifact]:
     """Returns the entries of the cache that these names stand for; all without one."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cli.cache.entries import matching_entries
     from opforge.remote.op_statements import OP
 

@@ -20,7 +20,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 
 def remove(evictions: Sequence[Eviction], dry_run: bool) -> list[Eviction]:
     """Removes what was chosen, unless that is a dry run; returns what was, or would be, removed."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import gc
 
     return list(evictions) if dry_run else list(gc.remove(own_store().layout, evictions))

@@ -93,7 +93,7 @@ def command(
 
 def _evictions(names: Sequence[str], takes_all: bool, pinned: bool) -> tuple[list[Eviction], int]:
     """Returns the removals from the cache, and the number of pinned entries that stay."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import gc
     from opforge.cache.records import pins
 
@@ -118,7 +118,7 @@ def _confirm(evictions: Sequence[Eviction], yes: bool, as_json: bool) -> None:
         return
     if as_json or not sys.stdin.isatty():
         raise click.UsageError("without a terminal, or with --json, nothing can be confirmed: expected --yes.")
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
 
     entries = counted(sum(item.kind == "entry" for item in evictions), "entry", "entries")
     click.confirm(f"Remove {entries} from {own_store().layout}?", abort=True)

@@ -46,7 +46,7 @@ def command(names: Sequence[str], shapes: str, budget: float | None, again: bool
       opforge tune my_package.builders --budget 10m
       opforge tune CPUAdam --shapes shapes.json --again
     """
-    from opforge.cache.current import own_store, writable_store
+    from opforge.cache.current_store import own_store, writable_store
     from opforge.tuning import run, subjects
     from opforge.tuning import shapes as shape_files
 

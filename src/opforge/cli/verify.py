@@ -69,7 +69,7 @@ def command(words: tuple[str, ...], deep: bool, as_json: bool) -> None:
 
 def _verify_cache(names: Sequence[str], as_json: bool) -> dict[str, Any]:
     """Checks the entries of the cache, or the named ones; prints the damaged ones, and returns the JSON."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import verify
 
     from .cache.entries import matching_entries
@@ -96,7 +96,7 @@ def _verify_cache(names: Sequence[str], as_json: bool) -> dict[str, Any]:
 def _verify_others(of: Sequence[Kind], named: Mapping[str, Sequence[str]], as_json: bool) -> dict[str, Any]:
     """Checks artifacts of these kinds in the cache, and prints the damaged ones; returns the output of --json."""
     from opforge.cache import staging
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
 
     store, counts, damaged = own_store(), dict[str, int](), list[dict[str, Any]]()
     for kind in of:

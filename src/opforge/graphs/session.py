@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
-from opforge.cache.current import current_store, writable_store
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.filesystem.lock import LockResult
 from opforge.errors import CacheDirError, LockTimeoutError
 from opforge.foundation import settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.keys import bytes_digest, canonical
 
 

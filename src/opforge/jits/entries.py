@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from opforge.cache.current import current_store, writable_store
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.filesystem import lock
 from opforge.cache.filesystem.lock import LockResult
 from opforge.cache.keys import key_of

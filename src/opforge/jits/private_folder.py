@@ -13,7 +13,7 @@ import shutil
 import tempfile
 
 from opforge.cache import staging
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 from opforge.errors import CacheDirError
 
 _made: dict[str, int] = {}

@@ -17,7 +17,7 @@ from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
-from opforge.cache.current import find_problem
+from opforge.cache.current_store import find_problem
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError

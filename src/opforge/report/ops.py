@@ -18,7 +18,7 @@ from opforge.builders.load_op import Found, find
 from opforge.builders.lookup.finder import offered
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import find_toolchain
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.store import Rejected
 from opforge.errors import OpforgeError, OpIncompatibleError
 from opforge.fast_path.library import Entry

@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainNotFoundError
 

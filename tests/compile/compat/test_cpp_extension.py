@@ -185,7 +185,7 @@ def test_uninstall_restores_torchs_functions_and_command():
 @pytest.fixture
 def refused_default(tmp_path, monkeypatch):
     """A default cache folder that everybody may write, and nothing that this process has found out of it."""
-    from opforge.cache import current
+    from opforge.cache import current_store
     from opforge.compat.cpp_extension import jit
 
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
@@ -194,7 +194,7 @@ def refused_default(tmp_path, monkeypatch):
     (tmp_path / "opforge").mkdir()
     (tmp_path / "opforge").chmod(0o777)
     monkeypatch.setattr(jit, "_not_kept", [])
-    current.reset()
+    current_store.reset()
     return tmp_path / "opforge"
 
 
@@ -258,7 +258,7 @@ def test_what_a_layer_has_is_loaded_although_nothing_can_be_kept(
     torch_extension, torchs, source, own_store, refused_default, monkeypatch, tmp_path
 ):
     from opforge.cache import layer
-    from opforge.cache.current import open_store
+    from opforge.cache.current_store import open_store
 
     name, path = source()
     with monkeypatch.context() as patch:

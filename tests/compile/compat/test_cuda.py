@@ -168,7 +168,7 @@ print({ext.name}.value())
 def test_the_plan_has_each_compilers_flags_and_the_architectures_of_torch_cuda_arch_list(
     toolkit, project, torch_with_cuda, own_store, monkeypatch
 ):
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
 
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
     ext = project(toolkit)

@@ -11,7 +11,7 @@ import pytest
 from support import child_processes, sample_ops, text_files
 
 from opforge.builders.toolchains.host import HostToolchain
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.filesystem.disk import Disk
 
 VALUE = "#ifndef VALUE\n#define VALUE 0\n#endif\n" + sample_ops.EXPORT + " int value() { return VALUE; }\n"

@@ -10,7 +10,7 @@ import traceback
 import pytest
 from support.compiled_graphs import pages
 
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 from opforge.graphs import session
 from opforge.jits import store
 

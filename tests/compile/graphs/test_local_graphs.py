@@ -13,7 +13,7 @@ from support import child_processes
 from support.compiled_graphs import double, flat, pages, put, tall
 
 import opforge
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 from opforge.errors import CompiledScopeError, SettingError
 from opforge.fast_path import library
 from opforge.graphs import content, session

@@ -12,7 +12,7 @@ from support.compiled_graphs import put as keep
 from support.remote.nodes import Nodes
 
 import opforge
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.graphs import session
 from opforge.jits import page, remote
 from opforge.jits.kind import JIT
@@ -58,9 +58,9 @@ def put(nodes, folder, where, signer="ci", **changes):
     """Publishes a page that no graph needs, of a machine of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / f"maker{changes.get('made', 1)}"))
-        current.reset()
+        current_store.reset()
         path = keep(where, **changes)
-    current.reset()
+    current_store.reset()
     publish.push(nodes.store, remotes.parse(nodes.url), JIT, JIT.at(str(path)), keys.signer(signer))
 
 
@@ -351,7 +351,7 @@ def test_with_a_damaged_trust_file_nothing_is_claimed_and_nobody_is_waited_for(n
     nodes.trust_file().write_text("{")
     claimed = []
     monkeypatch.setattr(take.ConfiguredRemotes, "claim", lambda *words: claimed.append(words))
-    made = remote.PageRemotes(where, current.writable_store().layout, "pickle")
+    made = remote.PageRemotes(where, current_store.writable_store().layout, "pickle")
     assert not made.fetch(()) and not made.claim(300.0) and claimed == []
 
 

@@ -11,7 +11,7 @@ from support.compiled_graphs import flat, pages, put, tall
 from support.remote.nodes import Nodes
 
 import opforge
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 from opforge.errors import PublishError
 from opforge.graphs import content, recording, topic
 from opforge.jits import page, store

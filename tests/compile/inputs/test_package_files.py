@@ -12,7 +12,7 @@ from support import sample_ops, text_files
 from support.fake_disk import LaterDisk
 
 from opforge.builders.declaration import machine
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.cache.filesystem import packages
 
 SOURCE = f"#include <value.h>\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
@@ -40,7 +40,7 @@ def lists(folder, *names):
 
 def load(folder, **attributes):
     """Builds the op in a folder; returns its value and the entry's origin. Files just written count as unchanged."""
-    store = current.current_store()
+    store = current_store()
     store.disk = LaterDisk()
     entry = sample_ops.builder_class(folder, "plain", abi="c", **attributes)().build(store=store)
     return ctypes.CDLL(entry.library).value(), entry.origin
@@ -69,7 +69,7 @@ def test_a_packages_header_is_compared_when_the_database_changes(system):
 def test_a_packages_header_that_is_edited_in_place_is_compared_on_request(system, monkeypatch):
     text_files.write(system, "usr/include/value.h", "#define VALUE 1\n")
     lists(system, "usr/include/value.h")
-    store = current.current_store()
+    store = current_store()
     store.disk = LaterDisk()
     builder = sample_ops.builder_class(system, "plain", abi="c")  # what is remembered is a builder's
     assert builder().build(store=store).origin == "built"
@@ -190,7 +190,7 @@ def test_a_header_that_pip_puts_beside_pythons_own_is_compared(tmp_path, monkeyp
     text_files.write(tmp_path, "plain.cpp", SOURCE.replace("value.h", "greenlet/value.h"))
     for number in (1, 2):
         text_files.write(include, "greenlet/value.h", f"#define VALUE {number}\n")
-        store = current.current_store()
+        store = current_store()
         store.disk = LaterDisk()
         builder = sample_ops.builder_class(tmp_path, "plain", abi="torch")()
         assert builder.build(store=store).origin == "built"

@@ -10,7 +10,7 @@ from support import sample_ops
 from support.observer.build import NotObservableError, observe
 from support.observer.compare import compare
 
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 
 SOURCE = 'extern "C" __attribute__((visibility("default"))) int value() { return VALUE; }\n'
 

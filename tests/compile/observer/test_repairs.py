@@ -13,7 +13,7 @@ from support import sample_ops, text_files
 from opforge.accelerator.target import Target
 from opforge.builders import toolchains
 from opforge.builders.toolchains.discovery import configuration
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.records.validity import names_before
 
 VALUE = sample_ops.EXPORT + " int value() { return VALUE; }\n"

@@ -72,7 +72,7 @@ def test_a_kernels_declaration_is_part_of_the_keys(tmp_path):
 
 
 def _store():
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
 
     return current_store()
 

@@ -17,7 +17,7 @@ from support import child_processes, text_files
 from support.gpu import triton_parts
 from support.jits import contracts
 
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, unneeded
 from opforge.jits.kind import JIT
@@ -122,7 +122,7 @@ def test_a_second_machine_without_a_compiler_launches_what_the_first_one_compile
 @pytest.mark.long("three processes with torch and Triton")
 def test_kernels_and_the_host_library_are_topics_of_their_own(driver, folder, own_store):
     launch(driver, folder)
-    assert sorted((one.name, one.facts["holds"]) for one in JIT.stored(current.current_store().layout)) == [
+    assert sorted((one.name, one.facts["holds"]) for one in JIT.stored(current_store().layout)) == [
         ("triton-host/solver", "host"),
         ("triton/solver", "gpu"),
     ]
@@ -134,7 +134,7 @@ def test_kernels_and_the_host_library_are_topics_of_their_own(driver, folder, ow
 @pytest.mark.long("processes with torch and Triton")
 def test_an_edit_and_a_flipped_byte_are_a_miss(driver, folder, own_store):
     launch(driver, folder)
-    (one,) = [one for one in JIT.stored(current.current_store().layout) if one.name == "triton/solver"]
+    (one,) = [one for one in JIT.stored(current_store().layout) if one.name == "triton/solver"]
     objects = pathlib.Path(one.path, "tree", "objects")
     (cubin,) = [path for path in objects.iterdir() if path.read_bytes()[:4] == b"\x7fELF"]
     content = bytearray(cubin.read_bytes())

@@ -11,7 +11,7 @@ from support.remote.nodes import Nodes, reasons
 
 from opforge.builders import load_op
 from opforge.builders.lookup import finder
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.cache.maintenance import verify
 
 pytestmark = pytest.mark.compile
@@ -24,12 +24,12 @@ def test_no_part_of_a_fetched_entry_stays_on_a_full_disk(tmp_path, mount_tmpfs, 
     nodes.built(builder)
     disk = mount_tmpfs("size=256k")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(disk / "store"))
-    current.reset()
-    current.prepare(str(disk / "store"), {os.geteuid()})
+    current_store.reset()
+    current_store.prepare(str(disk / "store"), {os.geteuid()})
     status = os.statvfs(disk)
     with open(disk / "filler", "wb") as file:
         file.write(bytes(max(0, status.f_bavail - pages) * status.f_bsize))
-    store = current.current_store()
+    store = current_store.current_store()
     look_up = finder.Finder(builder.spec(), store, asks=True)
     with caplog.at_level(logging.WARNING, "opforge"):
         entry = load_op.stored_entry(look_up)

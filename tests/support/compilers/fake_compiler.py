@@ -10,7 +10,7 @@ from support.text_files import write_script
 
 from opforge.builders.planner import make_plan
 from opforge.builders.toolchains import host
-from opforge.cache.current import prepare
+from opforge.cache.current_store import prepare
 from opforge.cache.layout import Layout
 
 COMPILER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")

@@ -9,7 +9,7 @@ import pytest
 
 from opforge.builders import toolchains
 from opforge.builders.toolchains import host, zig
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 

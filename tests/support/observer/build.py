@@ -14,7 +14,7 @@ from opforge.builders.run.job import Job
 from opforge.builders.run.parallelism import compiler_jobs
 from opforge.builders.run.reads.depfile import read_depfile
 from opforge.cache import staging
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import Inputs
 from opforge.cache.store import Store

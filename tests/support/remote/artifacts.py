@@ -19,7 +19,7 @@ from support.tuned_ops import FLOAT32
 
 from opforge.builders import load_op
 from opforge.builders.lookup import finder, tuned
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cache.layout import entry_name
 from opforge.cache.records.entry import with_record_key

@@ -6,7 +6,7 @@ import os
 
 from opforge.builders import load_op
 from opforge.builders.lookup import finder
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.remote import publish, remotes, statements, topics
 from opforge.remote.op_statements import OP
 from opforge.remote.signatures import keys, signing, trust_file
@@ -42,8 +42,8 @@ class Nodes:
         """Makes this process one on the node `name`: with its own cache folder and memory."""
         self._patch.setenv("OPFORGE_CACHE_DIR", str(self.folder / name))
         self._patch.setenv("XDG_CACHE_HOME", str(self.folder / f"{name}-caches"))
-        current.reset()
-        return current.current_store()
+        current_store.reset()
+        return current_store.current_store()
 
     @property
     def store(self):

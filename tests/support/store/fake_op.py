@@ -7,7 +7,7 @@ import os
 from support import text_files
 from support.store.fake_store import ME, write_result
 
-from opforge.cache import current, single_flight
+from opforge.cache import current_store, single_flight
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.records.inputs import Dependency, Inputs
@@ -27,7 +27,7 @@ class FakeOp:
         (folder / "src").mkdir()
         self.root_paths = {"own": str(folder / "src")}
         self.edit("int a;")
-        current.prepare(str(folder / "store"), ME)
+        current_store.prepare(str(folder / "store"), ME)
         self.store = Store(str(folder / "store"), ME)
         self.rejected = ()
         """What the last `get` did not use."""
@@ -83,5 +83,5 @@ class FakeOp:
 
     def as_layer(self, folder):
         """Returns a store in `folder` that has this op's store as a layer."""
-        current.prepare(str(folder), ME)
+        current_store.prepare(str(folder), ME)
         return Store(str(folder), ME, (str(self.store.layout.root),))

@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 
-from opforge.cache import current, single_flight, staging
+from opforge.cache import current_store, single_flight, staging
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import SWEPT, Layout
@@ -67,7 +67,7 @@ class FakeStore:
     """A store to which `add` publishes entries. The folder `sources` holds the files that their inputs name."""
 
     def __init__(self, root, sources):
-        current.prepare(str(root), ME)
+        current_store.prepare(str(root), ME)
         os.makedirs(sources, exist_ok=True)
         self.store, self.layout = Store(str(root), ME), Layout(str(root))
         os.utime(self.layout.path(SWEPT), (1, 1))  # it was made long ago

@@ -11,7 +11,7 @@ from opforge.builders.declaration.op_spec import root_paths
 from opforge.builders.planner import make_plan
 from opforge.builders.run.reads.provenance import Provenance
 from opforge.builders.toolchains import find_toolchain
-from opforge.cache import current
+from opforge.cache import current_store
 
 
 def publish_op(builder, store, content="a library", headers=("value.h",)):
@@ -19,7 +19,7 @@ def publish_op(builder, store, content="a library", headers=("value.h",)):
 
     Its inputs are the builder's sources and the `headers` of its own folder; its library holds `content`.
     """
-    current.prepare(str(store.layout), ME)
+    current_store.prepare(str(store.layout), ME)
     spec = builder.spec()
     plan, paths = make_plan(spec, find_toolchain(spec, store)), root_paths(spec)
     provenance = Provenance(paths, store.disk)

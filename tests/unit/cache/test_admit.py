@@ -9,7 +9,7 @@ import shutil
 import pytest
 from support.store.fake_store import ME
 
-from opforge.cache import admit, current
+from opforge.cache import admit, current_store
 from opforge.cache.layout import Layout
 from opforge.cache.records import entry as entries
 from opforge.fast_path.library import BUILD, RECORD
@@ -19,7 +19,7 @@ from opforge.fast_path.library import BUILD, RECORD
 def empty_store(tmp_path):
     """The layout of an empty store."""
     layout = Layout(str(tmp_path / "empty"))
-    current.prepare(layout.root, ME)
+    current_store.prepare(layout.root, ME)
     return layout
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 
 
 def surroundings():

@@ -13,7 +13,7 @@ from support.store import own_names
 from support.store.fake_store import ME
 
 from opforge.cache import layer
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.records.entry import read_record, with_record_key

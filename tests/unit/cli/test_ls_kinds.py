@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from support import compiled_graphs
 
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.cli import kinds, ls, rm
 from opforge.jits import page, store
 
@@ -22,10 +22,10 @@ def listed(*words):
 def graphs(monkeypatch, tmp_path):
     """A store with a page of the compiled graphs `pair`, and one that is damaged."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "store"))
-    current.reset()
+    current_store.reset()
     where = page.PageTopic("inductor", "pair", {"capability": "", "device": "cpu", "torch": "2.13.0"})
     facts = {"holds": "pickle", "features": [], "made": 1}
-    store.write(current.writable_store(), where, {"inductor/0": {"artifact": b"artifact"}}, facts)
+    store.write(current_store.writable_store(), where, {"inductor/0": {"artifact": b"artifact"}}, facts)
     area = compiled_graphs.area_of(tmp_path / "store")
     (area / f"{where.key}.{'0' * page.DIGITS}").mkdir()
     return area

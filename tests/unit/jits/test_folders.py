@@ -11,7 +11,7 @@ import types
 import pytest
 
 import opforge
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.jits import adapter, page
 from opforge.jits.folder import FolderAdapter
 
@@ -73,7 +73,7 @@ def test_an_entry_whose_key_is_a_path_outside_is_set_aside(jit, tmp_path, caplog
         assert not (tmp_path / "out").exists()
         assert not os.path.exists(os.path.join(jit.folder, "../../out"))
     assert "does not stay inside the package" in caplog.text
-    assert not page.folders(current.current_store().layout)
+    assert not page.folders(current_store().layout)
 
 
 def test_a_jit_that_cannot_be_pointed_to_a_folder_costs_a_warning(jit, monkeypatch, caplog):

@@ -16,7 +16,7 @@ from support import child_processes
 from support.jits import pages
 
 from opforge.builders.no_builds import no_builds
-from opforge.cache import current
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.cli import group
 from opforge.errors import CacheDirError, CompileForbiddenError, TrustFileError
@@ -37,7 +37,7 @@ def run(*arguments, code=0):
 
 
 def stored():
-    return [*JIT.stored(current.current_store().layout)]
+    return [*JIT.stored(current_store().layout)]
 
 
 def object_of(content):
@@ -417,7 +417,7 @@ class TestFetched:
 def test_a_page_whose_list_names_a_path_outside(own_store):
     """As a signer could write it: nothing of it is laid out."""
     where = PageTopic(pages.ADAPTER, "copy", {"toy": "1"})
-    folder = current.writable_store().layout.path("jit", "made")
+    folder = writable_store().layout.path("jit", "made")
     os.makedirs(os.path.join(folder, "tree", "objects"), mode=0o700)
     index = canonical({"key": {"../../x": [bytes_digest(b""), 0]}})
     with open(os.path.join(folder, "tree", "index.json"), "wb") as file:
@@ -430,7 +430,7 @@ def test_a_page_whose_list_names_a_path_outside(own_store):
     with pytest.raises(page.PageError, match="does not stay inside"):
         page.read_index(os.path.join(folder, "tree"), digest)
     os.rename(folder, os.path.join(os.path.dirname(folder), page.name_of(where, digest)))
-    assert pages.entries().get("key") is None and not page.folders(current.current_store().layout)
+    assert pages.entries().get("key") is None and not page.folders(current_store().layout)
 
 
 def test_a_scope_of_the_kind_that_is_gone_names_the_new_one(nodes):

@@ -15,7 +15,7 @@ from support import child_processes, paths, text_files
 from support.jits import pages
 
 import opforge
-from opforge.cache import current
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cli import group
 from opforge.errors import SettingError
 from opforge.jits import adapter, store
@@ -236,7 +236,7 @@ class TestExplain:
 
     def test_a_glob_and_the_label_of_one_page_are_understood(self, own_store):
         pages.keep({"key": {"code": b""}}, "label", python="cp311")
-        (one,) = jit_kind.JIT.stored(current.current_store().layout)
+        (one,) = jit_kind.JIT.stored(current_store().layout)
         assert self.explained("jit:toy/*", code=0) == self.explained(f"jit:toy/label@{one.label}", code=0)
 
     def test_a_label_that_is_similar_is_named(self, own_store):
@@ -245,7 +245,7 @@ class TestExplain:
 
     def test_a_page_that_is_damaged_is_not_used(self, own_store):
         pages.keep({"key": {"code": b""}}, "label", python="cp311")
-        (one,) = jit_kind.JIT.stored(current.current_store().layout)
+        (one,) = jit_kind.JIT.stored(current_store().layout)
         text_files.write(one.path, "tree/index.json", "{}")
         assert "its list is not the one that its digest names" in self.explained("jit:toy/label", code=1)
 
@@ -260,8 +260,8 @@ def test_each_part_of_an_adapters_fingerprint_is_explained(own_store, name):
     assert len(here) > 3 and bool(idle) == (not one.version())
     for part in here:
         where = PageTopic(name, "label", {**here, part: "another"})
-        store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
-    among = current.current_store()
+        store.write(writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
+    among = current_store()
     differs = [explained.differs for explained in explain(among, jit_kind.JIT.stored(among.layout))]
     changed = {f"{part}: another, and here {value or 'nothing'}" for part, value in here.items()}
     assert {*differs} == {((idle, text) if idle else (text,)) for text in changed}
@@ -272,7 +272,7 @@ def test_an_adapter_that_does_nothing_says_so_first(own_store, monkeypatch):
     one = adapter.at(adapter.BUILT_IN["tvm-ffi"])
     monkeypatch.setattr(one, "version", lambda: "7.0")
     where = PageTopic("tvm-ffi", "label", one.fingerprint())
-    store.write(current.writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
+    store.write(writable_store(), where, {"key": {"code": b""}}, {"holds": one.holds, "features": []})
     outcome = CliRunner().invoke(group, ["cache", "explain", "jit:tvm-ffi/label"])
     assert outcome.exit_code == 1 and outcome.output.startswith("differs: ")
     assert "apache-tvm-ffi 7.0: its compiled code is neither found nor kept: opforge's adapter was" in outcome.output

@@ -21,13 +21,13 @@ def builder(tmp_path):
 @pytest.fixture(scope="session")
 def plain_entry(tmp_path_factory, nothing_of_the_machines):
     """The entry of an op with the same sources, built once."""
-    from opforge.cache import current
+    from opforge.cache import current_store
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(tmp_path_factory.mktemp("plain-store")))
-        current.reset()
+        current_store.reset()
         entry = sample_ops.plain_op(tmp_path_factory.mktemp("plain-op"))().build()
-        current.reset()
+        current_store.reset()
     return entry
 
 

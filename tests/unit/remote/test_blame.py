@@ -12,7 +12,7 @@ from support.jits import pages
 from opforge import errors
 from opforge.builders import load_op
 from opforge.builders.lookup import finder
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.errors import StoreError
 from opforge.remote import background, remembered_answers, remotes
 from opforge.remote.stores import open_store
@@ -65,4 +65,4 @@ def test_ops_are_fetched_as_soon_as_the_trust_file_is_corrected(nodes, builder, 
     nodes.trust_file().write_bytes(b"{")
     assert pages.entries().get("key") is None
     nodes.trust_file().write_bytes(content)
-    assert load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True)).key == entry.key
+    assert load_op.stored_entry(finder.Finder(builder.spec(), current_store(), asks=True)).key == entry.key

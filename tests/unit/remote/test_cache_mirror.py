@@ -13,7 +13,7 @@ from support import sample_ops
 from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.cli import group
 from opforge.remote import cache_mirror, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
@@ -133,7 +133,7 @@ def test_two_sites_of_one_owner_need_no_key(machine, target, monkeypatch):
     assert problems == [] and [*signers(target).values()] == [[[]]]
     monkeypatch.setenv("OPFORGE_REMOTES", url)
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(Path(target.url.removeprefix("file://")).parent / "elsewhere"))
-    current.reset()
+    current_store.reset()
     assert machine.build().origin.startswith(target.url)
 
 

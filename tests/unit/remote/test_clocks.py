@@ -110,10 +110,10 @@ class TestTheWayBack:
         monkeypatch.setattr(time, "time", lambda: later + 2 * remembered_answers.WITHDRAWN_SECONDS)
         nodes.enter("node")
         from opforge.builders.lookup import remotes as lookups
-        from opforge.cache import current
+        from opforge.cache.current_store import current_store
         from opforge.remote import remotes, take
 
-        request = lookups.request_for(builder.spec(), current.current_store())
+        request = lookups.request_for(builder.spec(), current_store())
         usable, rejected = take.judged(nodes.store, remotes.parse(nodes.url), entry_source.WantedEntry(request), True)
         assert not usable and "was seen before" in reasons(rejected)
 

@@ -12,7 +12,7 @@ from support.remote.nodes import reasons
 
 from opforge.builders import load_op
 from opforge.builders.lookup import finder, remotes
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
 from opforge.cache.records import fetched_offer, pins
@@ -50,7 +50,7 @@ def test_ignore_asks_no_remote(nodes, builder, entry, monkeypatch):
 def test_a_hit_asks_no_remote(nodes, builder, built_entry, monkeypatch):
     monkeypatch.setenv("OPFORGE_REMOTES", "file:///no/such/folder")
     nodes.enter("builder")
-    assert load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True)).origin == "cache"
+    assert load_op.stored_entry(finder.Finder(builder.spec(), current_store(), asks=True)).origin == "cache"
 
 
 def test_an_entry_is_published_and_fetched_with_the_same_files(nodes, builder, entry):
@@ -150,7 +150,7 @@ class TestTheStoreKnowsIt:
 
     def test_what_was_built_here_stays_if_it_is_fetched_too(self, nodes, builder, built_entry):
         nodes.enter("builder")
-        request = remotes.request_for(builder.spec(), current.current_store())
+        request = remotes.request_for(builder.spec(), current_store())
         assert RemoteEntries(is_fresh=True).fetch(request)[0]
         assert Layout(str(nodes.folder / "builder")).entry(built_entry.key) == built_entry.folder
         assert built_entry.build()["inputs"]

@@ -14,7 +14,7 @@ from support.remote.nodes import reasons
 import opforge
 from opforge.builders import load_op
 from opforge.builders.lookup import finder
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.cache.records.entry import with_record_key
 from opforge.errors import BuildForbiddenError, PrebuiltRequiredError, SettingError, ToolchainNotFoundError
 from opforge.foundation import remembered_values
@@ -118,7 +118,7 @@ def test_require_names_what_remotes_said(nodes, builder, monkeypatch):
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
     nodes.enter("node")
     with pytest.raises(PrebuiltRequiredError, match="it offers nothing for this description"):
-        load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True))
+        load_op.stored_entry(finder.Finder(builder.spec(), current_store.current_store(), asks=True))
 
 
 def test_a_malformed_setting_is_an_error(nodes, builder, monkeypatch):
@@ -131,9 +131,9 @@ def test_a_read_only_machine_fetches_nothing_and_says_so(nodes, builder, entry, 
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "file" / "store"))
     monkeypatch.setenv("OPFORGE_PREBUILT", "require")
-    current.reset()
+    current_store.reset()
     with pytest.raises(Exception, match=r"(?s)nothing can be fetched into it|cannot be used"):
-        load_op.stored_entry(finder.Finder(builder.spec(), current.current_store(), asks=True))
+        load_op.stored_entry(finder.Finder(builder.spec(), current_store.current_store(), asks=True))
 
 
 class TestWhatCommandsShow:

@@ -14,7 +14,7 @@ from support.tuned_ops import FLOAT32, row
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
 from opforge.builders.lookup.tuning_results import MAX_SIZE, NEAREST
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.fast_path import library
 from opforge.remote import publish, remotes, statements, topics
 from opforge.remote.signatures import keys, signing
@@ -76,7 +76,7 @@ def applied(op_class, entry):
 
 def test_one_that_is_here(entry, op_class, monkeypatch, caplog):
     monkeypatch.delenv("OPFORGE_REMOTES")
-    root, count = current.current_store().layout.root, 0
+    root, count = current_store().layout.root, 0
     for count, value in enumerate(results(entry), 1):  # noqa: B007 - how many there are is checked
         tuned_ops.write_raw(root, entry, json.dumps(value).encode())
         with caplog.at_level(logging.WARNING, "opforge"):
@@ -94,7 +94,7 @@ def test_one_that_a_trusted_key_has_signed(entry, op_class, nodes, monkeypatch, 
         name = TUNED.topic_file(entry.record["description"])
         nodes.store.delete(name)
         nodes.store.put_if_absent(name, topics.frame([signed]))
-        path = tuned.wanted(entry.record["op"], entry).path(current.current_store().layout.root, ".fetched")
+        path = tuned.wanted(entry.record["op"], entry).path(current_store().layout.root, ".fetched")
         if os.path.exists(path):
             os.unlink(path)
         monkeypatch.setenv("XDG_CACHE_HOME", str(nodes.folder / f"memory-{number}"))
@@ -107,7 +107,7 @@ def test_one_that_a_trusted_key_has_signed(entry, op_class, nodes, monkeypatch, 
 def test_the_largest_size_that_is_read_can_be_set(entry, op_class):
     low, high = tuned.interval(MAX_SIZE, ())
     assert 0 < low < high == MAX_SIZE * NEAREST < 1 << 63
-    tuned_ops.store(current.current_store().layout.root, tuned_ops.result(entry, row({"block": 512}, MAX_SIZE)))
+    tuned_ops.store(current_store().layout.root, tuned_ops.result(entry, row({"block": 512}, MAX_SIZE)))
     tuned.reset()
     assert op_class().load().block(FLOAT32, ctypes.c_long(MAX_SIZE)) == 512
 
@@ -122,7 +122,7 @@ def test_what_is_signed_is_bounded_as_what_is_read(entry):
     with pytest.raises(ValueError, match="size"):
         TUNED.of(value)
     with pytest.raises(ValueError, match="size"):
-        records.write(current.current_store().layout.root, value)
+        records.write(current_store().layout.root, value)
 
 
 def test_without_cryptography_what_was_fetched_is_not_used(entry, op_class, nodes, monkeypatch, caplog):

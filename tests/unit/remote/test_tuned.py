@@ -14,7 +14,7 @@ from support import tuned_ops
 from support.tuned_ops import FLOAT32, row
 
 from opforge.builders.lookup import tuned
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.cli import gc, rm
 from opforge.cli.ls import command as ls
 from opforge.cli.publish import command as publish
@@ -181,11 +181,11 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     later = time.time() + remembered_answers.WITHDRAWN_SECONDS + 60
     monkeypatch.setattr(time, "time", lambda: later)
     what = tuned.wanted(published.name, op_class().load().__entry__)
-    path = what.path(current.current_store().layout.root, ".fetched")
+    path = what.path(current_store().layout.root, ".fetched")
     other = what._replace(cores=what.cores + 1)
     value = {**tuned_ops.result(op_class().load().__entry__, row({"block": 512})), "cores": other.cores}
     push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
-    assert tuned_source.bring(other.path(current.current_store().layout.root, ".fetched"), other)
+    assert tuned_source.bring(other.path(current_store().layout.root, ".fetched"), other)
     what = f"The fetched tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
     assert what in caplog.messages and not os.path.exists(path)
     assert block(op_class) == 256

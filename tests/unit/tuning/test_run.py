@@ -16,7 +16,7 @@ from support.text_files import write
 
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup import tuning_results as records
-from opforge.cache.current import own_store
+from opforge.cache.current_store import own_store
 from opforge.cli.tune import command
 from opforge.errors import TuningError
 from opforge.tuning import run, shapes, subjects

@@ -73,7 +73,7 @@ def command(
 
 def _explain_jit(name: str, as_json: bool) -> None:
     """Shows the pages of a label. The exit code is 0 if one of them is used here. Raises click.UsageError."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.jits import adapter
     from opforge.jits.explain import explain
     from opforge.jits.kind import JIT
@@ -105,7 +105,7 @@ def _stored_entries(op: str, name: str) -> tuple[list[StoredEntry], Layout]:
 
     None for an offered op, and for module:Class. Raises click.UsageError.
     """
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import listing
 
     layout = own_store().layout
@@ -139,7 +139,7 @@ def _explain_stored(layout: Layout, entry: StoredEntry) -> dict[str, Any]:
 def explain_op(op: Selected, debug: bool, sanitize: str) -> dict[str, Any]:
     """Returns the record of a hit or a miss, JSON-able. Raises what the op's builder raises."""
     from opforge.builders.lookup.finder import other_descriptions
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
     from opforge.cache.maintenance.explain import nearest
     from opforge.report.ops import planned
 
@@ -162,7 +162,7 @@ def _explain_without_plan(name: str, builder: OpBuilder, error: OpforgeError) ->
     """Returns the record if no compiler can make a plan: the prebuilt entry that fits, or why each does not."""
     from opforge.builders.load_op import search
     from opforge.builders.lookup.finder import Finder, offered, other_descriptions
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
 
     spec, store = builder.spec(), current_store()
     look_up = Finder(spec, store)

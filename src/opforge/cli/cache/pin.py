@@ -51,7 +51,7 @@ def unpin_command(names: Sequence[str], as_json: bool) -> None:
 def _for_each_entry(
     names: Sequence[str], command: str, action: Callable[[Layout, str], None], verb: str, as_json: bool
 ) -> None:
-    from opforge.cache.current import own_store, writable_store
+    from opforge.cache.current_store import own_store, writable_store
 
     layout = writable_store(own_store()).layout
     entries = matching_entries(layout, kinds.by_kind(names, command)["op"])

@@ -49,7 +49,7 @@ def command(zero: bool, as_json: bool) -> None:
       opforge cache stats
       opforge cache stats -v
     """
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import counts, listing
     from opforge.cache.records import size_log
     from opforge.foundation import settings

@@ -166,7 +166,7 @@ def _is_for(verb: str, kind: str) -> bool:
 @_if_usable
 def _artifacts(verb: str) -> list[tuple[Kind, StoredArtifact]]:
     """Returns the stored artifacts of the kinds, other than ops, that a command is for."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.remote import kinds
 
     layout = own_store().layout
@@ -187,7 +187,7 @@ def _packages(verb: str) -> list[tuple[str, str]]:
 @_if_usable
 def _entries() -> list[tuple[str, str, str]]:
     """Returns the key, the op and the target of the store's entries. It writes nothing."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.cache.maintenance.listing import subfolders
     from opforge.cache.maintenance.summaries import Summaries
     from opforge.fast_path.library import RECORD

@@ -36,7 +36,7 @@ def show_plans(selected: Sequence[Selected], options: BuildOptions, as_json: boo
 
 def _plan_record(op: Selected, options: BuildOptions) -> dict[str, Any]:
     from opforge.builders.batch import weights
-    from opforge.cache.current import current_store
+    from opforge.cache.current_store import current_store
     from opforge.report.machine import compiler_versions
     from opforge.report.ops import planned
 

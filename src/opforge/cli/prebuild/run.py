@@ -104,7 +104,7 @@ class Run:
     def _build_missing(self, line: Timeline | None) -> None:
         from opforge.builders import batch
         from opforge.builders.run import parallelism
-        from opforge.cache.current import current_store
+        from opforge.cache.current_store import current_store
 
         layout = current_store().layout
         plans = [missing.plan for missing in self._missing.values()]
@@ -144,7 +144,7 @@ class Run:
         if self._options.out is not None:
             from opforge.builders.declaration.description import description_key
             from opforge.cache import layer
-            from opforge.cache.current import current_store
+            from opforge.cache.current_store import current_store
 
             entry = layer.add(self._options.out, entry, description_key(builder.spec()), current_store().owners)
         # A forced build that equals the stored entry has the origin "cache" as well, and yet was built.

@@ -87,7 +87,7 @@ def fetched(op: Selected, source: RemoteEntries, debug: bool, sanitize: str, is_
     """
     from opforge.builders import load_op
     from opforge.builders.lookup import finder, remotes
-    from opforge.cache.current import current_store, writable_store
+    from opforge.cache.current_store import current_store, writable_store
 
     began, outcome, reasons = time.perf_counter(), Outcome(op.name, str(op.target or ""), "failed"), list[str]()
     try:

@@ -111,7 +111,7 @@ def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> No
 
 def _of_cache(target: str, names: Sequence[str], key: str, as_json: bool) -> None:
     """Copies the cache of this machine, or what of it is named."""
-    from opforge.cache.current import own_store
+    from opforge.cache.current_store import own_store
     from opforge.remote import cache_mirror
     from opforge.remote.signatures import keys
 

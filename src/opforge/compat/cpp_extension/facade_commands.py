@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from opforge.builders.facade.flags import OLDEST_PYTHON
 from opforge.builders.wheel_tag import wheel_tag
-from opforge.cache.current import only_if_kept
+from opforge.cache.current_store import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError, OpforgeError
 from opforge.fast_path.library import OLDEST_TORCH
 

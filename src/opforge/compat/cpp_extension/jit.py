@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.builders import jit, jit_builders, python_module
 from opforge.builders.declaration import abi
-from opforge.cache.current import NotKept, only_if_kept
+from opforge.cache.current_store import NotKept, only_if_kept
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
 from opforge.fast_path.library import LoadedOp
 from opforge.foundation import tracebacks

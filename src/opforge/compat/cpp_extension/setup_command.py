@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any
 
-from opforge.cache.current import only_if_kept
+from opforge.cache.current_store import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError
 
 from .extension_builder import builder_for, extension_problem

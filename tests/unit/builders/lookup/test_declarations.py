@@ -15,7 +15,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.declaration import attributes
 from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.builders.lookup import remembered_lookups
-from opforge.cache.current import current_store
+from opforge.cache.current_store import current_store
 from opforge.fast_path import lookup, machine
 from opforge.foundation.lazy import cached_property
 

@@ -12,7 +12,7 @@ from support.tuned_ops import FLOAT16, FLOAT32, row
 
 from opforge.builders.declaration.tunable import candidates
 from opforge.builders.lookup import tuned
-from opforge.cache.current import own_store
+from opforge.cache.current_store import own_store
 from opforge.errors import BuilderError
 from opforge.fast_path import library
 

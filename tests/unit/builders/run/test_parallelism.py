@@ -7,7 +7,7 @@ from support.compilers.fake_compiler import plan_of
 from support.sample_ops import plain_op
 
 from opforge.builders.run import memory_needs, parallelism
-from opforge.cache.current import writable_store
+from opforge.cache.current_store import writable_store
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from support.compilers.fake_compiler import RECORDING_SCRIPT, run_count, toolcha
 
 from opforge.builders.toolchains import host
 from opforge.builders.toolchains.discovery import probe, search
-from opforge.cache.current import prepare
+from opforge.cache.current_store import prepare
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.errors import SettingError, ToolchainError, ToolchainNotFoundError

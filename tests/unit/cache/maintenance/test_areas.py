@@ -9,7 +9,7 @@ import pytest
 from support import text_files
 from support.store import own_names
 
-from opforge.cache import current, staging
+from opforge.cache import current_store, staging
 from opforge.cache.areas import DAY
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, limits, unneeded
@@ -36,7 +36,7 @@ def enforce_in(days, fake_store, monkeypatch, max_size=None, max_age=None):
 
 def test_every_area_is_bounded(fake_store):
     """A new area needs an age in `areas.AREAS`, or a bound of its own."""
-    areas = {*current.FOLDERS, *unneeded.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE, *size_log.RECLAIMABLE}
+    areas = {*current_store.FOLDERS, *unneeded.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE, *size_log.RECLAIMABLE}
     assert areas == {*unneeded.MAX_AGE_SECONDS, *BOUNDED_OTHERWISE}
     assert areas <= {*gc.KINDS, "entries"}
 

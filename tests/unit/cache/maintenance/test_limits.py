@@ -10,7 +10,7 @@ import time
 import pytest
 from support.store import own_names
 
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, limits
 from opforge.cache.records import objects, pins, size_log
@@ -115,7 +115,7 @@ def test_ages_are_checked_once_a_day(fake_store, monkeypatch):
 def test_ages_in_a_new_store_are_checked_a_day_after_it_was_made(tmp_path, monkeypatch):
     layout, max_ages = Layout(str(tmp_path / "store")), []
     monkeypatch.setattr(gc, "over_limit", lambda *arguments: max_ages.append(arguments[3]) or [])
-    current.prepare(layout.root, frozenset({os.geteuid()}))
+    current_store.prepare(layout.root, frozenset({os.geteuid()}))
     limits.enforce(layout, None, 180 * DAY)
     assert max_ages == []
     os.utime(layout.path(limits.SWEPT), (time.time() - DAY - 1,) * 2)

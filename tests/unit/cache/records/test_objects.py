@@ -9,7 +9,7 @@ import time
 import pytest
 from support.store import own_names
 
-from opforge.cache import current
+from opforge.cache import current_store
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
@@ -28,7 +28,7 @@ class Unit:
     def __init__(self, folder):
         self.folder, self.root_paths = folder, {"own": str(folder)}
         self.layout = Layout(str(folder / "store"))
-        current.prepare(self.layout.root, ME)
+        current_store.prepare(self.layout.root, ME)
         self.write("int a;")
 
     def write(self, text, name="a.cpp"):

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from support.owners import ME, STRANGER, as_root
 
-from opforge.cache import current, held
+from opforge.cache import current_store, held
 from opforge.foundation import file_owners
 
 
@@ -40,7 +40,7 @@ def test_it_is_trusted_whatever_its_parent_is_and_reached_under_another_name(fol
     assert file_owners.folder_problem(root, ME) is None and file_owners.folder_problem(f"{root}/v2/entries", ME) is None
     folder.rename(folder.parent / "moved")
     folder.mkdir()
-    current.prepare(root, ME)
+    current_store.prepare(root, ME)
     assert sorted(os.listdir(folder.parent / "moved")) == ["CACHEDIR.TAG", "v2"] and not os.listdir(folder)
 
 
@@ -93,8 +93,8 @@ def test_a_descriptor_that_was_closed_and_is_another_folders_now_is_an_error(fol
         os.dup2(other, handle)
         os.close(other)
     try:
-        with pytest.raises(current.CacheDirError, match=r"the descriptor of .* was closed"):
-            current.prepare(root, ME)
+        with pytest.raises(current_store.CacheDirError, match=r"the descriptor of .* was closed"):
+            current_store.prepare(root, ME)
         (tmp_path / "thesis").touch()
         held.empty(root)
         assert (tmp_path / "thesis").exists()
@@ -103,7 +103,7 @@ def test_a_descriptor_that_was_closed_and_is_another_folders_now_is_an_error(fol
 
 
 def test_it_is_emptied_through_the_descriptor(folder, root):
-    current.prepare(root, ME)
+    current_store.prepare(root, ME)
     folder.rename(folder.parent / "moved")
     folder.mkdir()
     (folder / "thesis").touch()

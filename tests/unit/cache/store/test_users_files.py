@@ -11,7 +11,7 @@ from support import text_files
 from support.owners import ME
 from support.store import own_names
 
-from opforge.cache import areas, current, ownership, staging
+from opforge.cache import areas, current_store, ownership, staging
 from opforge.cache.layout import TAG_NAME, VERSION, Layout
 from opforge.cache.maintenance import gc, limits, listing, unneeded, verify
 from opforge.cache.records import size_log
@@ -48,7 +48,7 @@ def data(tmp_path):
 def test_a_folder_with_a_v2_of_the_users_is_no_store(data):
     before = contents(data)
     with pytest.raises(CacheDirError) as error:
-        current.prepare(str(data), ME)
+        current_store.prepare(str(data), ME)
     assert str(error.value) == (
         f"The cache folder {data} cannot be used: it holds other files, such as v2, and no store of opforge. Set"
         f" OPFORGE_CACHE_DIR to an empty folder or a new one, such as {data}/opforge. If it was a store once, remove"
@@ -79,13 +79,13 @@ def test_nothing_is_removed_from_what_is_no_store(data, monkeypatch):
 def test_the_tag_of_another_program_makes_no_store(data):
     text_files.write(data, TAG_NAME, "Signature: 8a477f597d28d172789f06886806bc55\n# This is another program's.\n")
     with pytest.raises(CacheDirError, match=r"it holds other files, such as CACHEDIR\.TAG"):
-        current.prepare(str(data), ME)
+        current_store.prepare(str(data), ME)
 
 
 def test_foreign_names_in_a_store_stay(data, monkeypatch):
     """A store was made first, and the user has put files into its folders since."""
     root = data.with_name("store")
-    current.prepare(str(root), ME)
+    current_store.prepare(str(root), ME)
     shutil.copytree(data, root, dirs_exist_ok=True)
     layout = Layout(str(root))
     for parent, folders, names in os.walk(root):
@@ -129,15 +129,15 @@ def test_an_eviction_of_a_foreign_path_is_refused(fake_store, tmp_path):
 
 
 def test_a_store_that_a_clean_up_has_emptied_is_a_store_again(tmp_path):
-    current.prepare(str(tmp_path), ME)
+    current_store.prepare(str(tmp_path), ME)
     for parent, _folders, names in os.walk(tmp_path):
         for name in names:
             os.unlink(os.path.join(parent, name))
-    current.prepare(str(tmp_path), ME)
+    current_store.prepare(str(tmp_path), ME)
     assert ownership.has_tag(str(tmp_path))
 
 
 def test_a_process_that_was_killed_while_it_wrote_the_tag_leaves_a_new_store(tmp_path):
     text_files.write(tmp_path, f"{TAG_NAME}.123.0a0a0a0a.tmp", "Signa")
-    current.prepare(str(tmp_path), ME)
+    current_store.prepare(str(tmp_path), ME)
     assert ownership.has_tag(str(tmp_path))

@@ -11,7 +11,7 @@ from support.remote.artifacts import run
 from support.remote.withdrawing import withdraw
 
 from opforge.builders.lookup import tuning_results as records
-from opforge.cache import current
+from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.keys import bytes_digest
 from opforge.jits.kind import JIT
 from opforge.remote import remotes
@@ -26,7 +26,7 @@ def results(nodes):
     """A store with a result, and another one that is damaged; it returns the paths of both."""
     nodes.trust(nodes.public, scopes=("op:*", "tuned:*"))
     nodes.enter("a")
-    root = current.writable_store().layout.root
+    root = writable_store().layout.root
     good, bad = records.write(root, RESULT), records.write(root, {**RESULT, "kernel": "b" * 32})
     with open(bad, "w") as file:
         file.write('{"op": "relu"')
@@ -68,7 +68,7 @@ def test_a_check_of_the_cache_compares_every_file_of_a_page(nodes, monkeypatch):
     nodes.enter("a")
     monkeypatch.delenv("OPFORGE_REMOTES")
     pages.keep({"key": {"code": b"code"}})
-    (one,) = JIT.stored(current.current_store().layout)
+    (one,) = JIT.stored(current_store().layout)
     assert "1 page of a JIT checked, 0 damaged" in run("verify")
     name = f"objects/{bytes_digest(b'code')}"
     with open(os.path.join(one.path, "tree", name), "wb") as file:

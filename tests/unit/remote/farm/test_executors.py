@@ -57,9 +57,9 @@ def test_the_result_is_fetched_by_who_asked(ops, tmp_path, monkeypatch):
     with ThreadPoolExecutor(1) as executor:
         build_on(executor, builders[:1])
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "asking"))
-    from opforge.cache import current
+    from opforge.cache import current_store
 
-    current.reset()
+    current_store.reset()
     entry = api.bring(builders[0], api.results_remote())
     assert entry.library.startswith(str(tmp_path / "asking"))
     with pytest.raises(FarmError, match="the result cannot be fetched"):

@@ -11,7 +11,7 @@ from support import sample_ops
 from support.remote.nodes import reasons
 from support.remote.withdrawing import entries_of, withdraw
 
-from opforge.cache import current
+from opforge.cache.current_store import current_store
 from opforge.cache.maintenance import listing
 from opforge.errors import PublishError
 from opforge.remote import reverification, statements, take, topics, withdrawal_lists
@@ -26,7 +26,7 @@ class TestSignatures:
         assert match is None
         assert problem in reasons(rejected)
         assert sum(problem in record.getMessage() for record in caplog.records) == 1
-        assert not listing.entries(current.current_store().layout)
+        assert not listing.entries(current_store().layout)
 
     def test_no_signature(self, nodes, builder, entry, caplog):
         (item,) = topics.read_frame(nodes.offers_file(entry).read_bytes())
@@ -220,7 +220,7 @@ def _trust():
 def _request(builder):
     from opforge.builders.lookup import remotes
 
-    return remotes.request_for(builder.spec(), current.current_store())
+    return remotes.request_for(builder.spec(), current_store())
 
 
 class TestTrustThatChanges:

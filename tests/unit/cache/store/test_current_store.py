@@ -10,7 +10,8 @@ import pytest
 from support import child_processes, text_files
 from support.owners import ME, STRANGER, as_root
 
-from opforge.cache import current, layout
+from opforge.cache import layout
+from opforge.cache.current_store import PLACEHOLDER_ROOT, current_store, find_problem, prepare, writable_store
 from opforge.errors import CacheDirError, LayerError
 
 
@@ -38,25 +39,25 @@ def mode(path):
 def test_a_store_is_private_and_trusted_whatever_the_umask(tmp_path, umask):
     tmp_path.chmod(0o700)
     root = str(tmp_path / "a" / "b" / "store")
-    current.prepare(root, ME)
+    prepare(root, ME)
     assert {mode(folder) for folder, _folders, _files in os.walk(tmp_path / "a")} == {0o700}
-    assert current.find_problem(root, ME) is None
-    current.prepare(root, ME)
+    assert find_problem(root, ME) is None
+    prepare(root, ME)
 
 
 def test_a_store_is_tagged_for_backup_programs_once(tmp_path):
-    current.prepare(str(tmp_path), ME)
+    prepare(str(tmp_path), ME)
     tag = tmp_path / "CACHEDIR.TAG"
     assert tag.read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
     inode = tag.stat().st_ino
-    current.prepare(str(tmp_path), ME)
+    prepare(str(tmp_path), ME)
     assert tag.stat().st_ino == inode
     assert os.listdir(tmp_path / layout.VERSION / "staging") == []
 
 
 def test_a_new_file_system_can_be_the_cache_folder(tmp_path):
     (tmp_path / "lost+found").mkdir()
-    current.prepare(str(tmp_path), ME)
+    prepare(str(tmp_path), ME)
     assert (tmp_path / layout.VERSION).is_dir()
 
 
@@ -64,17 +65,17 @@ def test_a_folder_with_other_files_and_no_store_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     problem = "it holds other files, such as thesis.tex, and no store of opforge. Set OPFORGE_CACHE_DIR to an empty"
     with pytest.raises(CacheDirError, match=re.escape(problem)):
-        current.prepare(str(tmp_path), ME)
+        prepare(str(tmp_path), ME)
     assert os.listdir(tmp_path) == ["thesis.tex"]
-    current.prepare(str(tmp_path / "opforge"), ME)
+    prepare(str(tmp_path / "opforge"), ME)
     (tmp_path / "opforge" / "notes.txt").write_text("")
-    current.prepare(str(tmp_path / "opforge"), ME)
+    prepare(str(tmp_path / "opforge"), ME)
 
 
 def test_a_link_to_a_missing_folder_is_a_new_store_there(tmp_path):
     """A cache on a scratch disk that was cleaned."""
     (tmp_path / "cache").symlink_to(tmp_path / "scratch" / "opforge")
-    current.prepare(str(tmp_path / "cache"), ME)
+    prepare(str(tmp_path / "cache"), ME)
     assert (tmp_path / "scratch" / "opforge" / layout.VERSION).is_dir() and mode(tmp_path / "scratch") == 0o700
 
 
@@ -86,16 +87,16 @@ def test_a_folder_that_another_user_makes_while_the_store_is_made_is_refused(tmp
         root.mkdir(mode=0o777)
         os.chown(root, STRANGER, STRANGER)
 
-    monkeypatch.setattr(current, "make_folder", make_folder)
+    monkeypatch.setattr("opforge.cache.current_store.make_folder", make_folder)
     with pytest.raises(CacheDirError, match=f"cache belongs to user {STRANGER}, not to you"):
-        current.prepare(str(root), ME)
+        prepare(str(root), ME)
     assert not os.listdir(root)
 
 
 def test_a_file_in_place_of_a_folder_is_an_error(tmp_path):
     text_files.write(tmp_path, layout.VERSION, "")
     with pytest.raises(CacheDirError, match=r"it cannot be written \(File exists\). Set OPFORGE_CACHE_DIR to a folder"):
-        current.prepare(str(tmp_path), ME)
+        prepare(str(tmp_path), ME)
 
 
 # -- opening a store ---------------------------------------------------------------------------------------------------
@@ -106,13 +107,13 @@ def test_a_chosen_folder_that_cannot_be_trusted_is_an_error_with_the_fix(own_sto
     own_store.chmod(0o777)
     text = rf"{own_store} cannot be used: {own_store} can be written by everybody. Run: chmod go-w {own_store}"
     with pytest.raises(CacheDirError, match=text):
-        current.current_store()
+        current_store()
 
 
 def test_a_chosen_folder_that_is_a_file_is_an_error(own_store, monkeypatch):
     text_files.write(own_store.parent, own_store.name, "")
     with pytest.raises(CacheDirError, match=f"{own_store} is not a folder. Choose another folder, or give"):
-        current.writable_store()
+        writable_store()
 
 
 def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
@@ -124,8 +125,8 @@ def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "opforge").mkdir()
     (tmp_path / "opforge").chmod(0o777)
-    root = current.writable_store().layout.root
-    assert {root} == {current.current_store().layout.root, current.writable_store().layout.root}
+    root = writable_store().layout.root
+    assert {root} == {current_store().layout.root, writable_store().layout.root}
     assert root.startswith(f"{tmp_path}/opforge-{os.geteuid()}-")
     assert stat.S_IMODE(os.stat(root).st_mode) == 0o700
     (warning,) = warnings_of_the_cache()
@@ -139,7 +140,7 @@ def test_a_default_folder_that_cannot_be_trusted_is_replaced_with_one_warning(
 
 
 def test_opening_a_store_creates_nothing(own_store):
-    current.current_store()
+    current_store()
     assert not own_store.exists()
 
 
@@ -150,14 +151,14 @@ def test_a_layer_that_cannot_be_trusted_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(
         LayerError, match=r"layer can be written by everybody. A layer must be owned by root, by you or"
     ):
-        current.current_store()
+        current_store()
 
 
 def test_a_file_in_a_layers_place_is_an_error_that_is_not_about_its_owner(tmp_path, monkeypatch):
     (tmp_path / "layer.tar").touch()
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", str(tmp_path / "layer.tar"))
     with pytest.raises(LayerError, match=r"layer\.tar is not a folder\. .*\. Choose another folder, or") as caught:
-        current.current_store()
+        current_store()
     assert "Name its owner" not in str(caught.value)
 
 
@@ -168,10 +169,10 @@ def test_a_layer_may_belong_to_a_named_owner(folder, monkeypatch):
     with pytest.raises(
         LayerError, match=f"belongs to user {STRANGER}.* or by a user in OPFORGE_TRUSTED_OWNERS"
     ) as caught:
-        current.current_store()
+        current_store()
     assert str(caught.value).startswith(f"The layer {folder} cannot be used: ") and "chown" not in str(caught.value)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
-    assert [source.layout.root for source in current.current_store().layers] == [str(folder)]
+    assert [source.layout.root for source in current_store().layers] == [str(folder)]
 
 
 @as_root
@@ -180,7 +181,7 @@ def test_the_users_own_store_may_not_belong_to_a_named_owner(own_store, monkeypa
     os.chown(own_store, STRANGER, STRANGER)
     monkeypatch.setenv("OPFORGE_TRUSTED_OWNERS", str(STRANGER))
     with pytest.raises(CacheDirError, match=f"belongs to user {STRANGER}"):
-        current.current_store()
+        current_store()
 
 
 AS_NOBODY = """
@@ -189,13 +190,13 @@ import opforge.cache
 # All of it, while this is root: the checkout may be in a folder that nobody else can enter.
 for module in pkgutil.walk_packages(opforge.cache.__path__, "opforge.cache."):
     importlib.import_module(module.name)
-from opforge.cache import current
+from opforge.cache.current_store import writable_store
 from opforge.errors import CacheDirError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
 try:
     for _ in range(2):
-        print("ROOT", current.writable_store().layout.root)
+        print("ROOT", writable_store().layout.root)
 except CacheDirError as error:
     print("REFUSED", error)
 """
@@ -238,9 +239,9 @@ def test_a_refused_default_folder_is_replaced_only_when_something_is_built(monke
     monkeypatch.delenv("OPFORGE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "mkdtemp", no_temporary_folder)
-    assert current.current_store().layout.root == current.PLACEHOLDER_ROOT and not caplog.records
+    assert current_store().layout.root == PLACEHOLDER_ROOT and not caplog.records
     with pytest.raises(CacheDirError, match=r"written by everybody; no temporary folder can be made \(No usable"):
-        current.writable_store()
+        writable_store()
 
 
 def no_temporary_folder(**_options):
