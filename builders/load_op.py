@@ -4,7 +4,8 @@
 remotes, in the store), or the one of `build` (lock, look again, run, admit). The steps are methods of `Finder` in
 `lookup/finder.py` and of `PlannedBuild` in `run/planned_build.py`; a library is opened by `loader.py`.
 
-The builders here are OpBuilders; `base.py` imports this file.
+The builders here are OpBuilders; `base.py` imports this file. `Loaded` in `base.py` is the op that a builder keeps in a
+process, and its `is_current` says whether the next load may return that: a hit makes one, so it has no file of its own.
 """
 
 from __future__ import annotations

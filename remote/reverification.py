@@ -1,5 +1,9 @@
 """Verifies fetched artifacts again before they are used. The rule is the same for every kind.
 
+A check is due if the trust file's stamp differs from the one in the artifact's record: see
+`cache/records/fetched_offer.py`. `fetched_entries.py` makes it for the entries of ops; tuning results and pages of JITs
+ask `problem`.
+
 - After a change of the trust file, every fetched artifact is verified again before its next use.
 - If the trust file is damaged, only artifacts that were accepted at their last verification are used. They are verified
   again once that file is corrected.

@@ -1,4 +1,8 @@
-"""`TritonOpBuilder`: an op whose kernels are written in Triton, compiled ahead of time for each declared signature."""
+"""`TritonOpBuilder`: an op whose kernels are written in Triton, compiled ahead of time for each declared signature.
+
+It only declares what is compiled. `builders/toolchains/triton.py` compiles it: it plans the steps, of which
+`triton_worker.py` beside it runs Triton in a process of its own. `launching.py` launches the built kernels.
+"""
 
 from __future__ import annotations
 
