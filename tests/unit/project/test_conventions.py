@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
 
 import pytest
 from support.paths import CHECKOUT
@@ -132,3 +133,14 @@ def test_an_error_names_what_a_field_holds_and_what_was_expected():
     assert [*texts_that_say_none('raise ValueError(f"{name} in its record is none")')]
     product = [path for path in code_files() if path.endswith(".py") and path.split("/")[0] in (*FOLDERS[:7], "src")]
     assert [(path, line) for path in product for line in texts_that_say_none(read(path))] == []
+
+
+def test_git_has_no_package_and_no_library_but_inputs_of_tests():
+    """A command that adds everything takes along what pip has downloaded."""
+    if not os.path.exists(os.path.join(CHECKOUT, ".git")):
+        pytest.skip("needs a checkout of git: a release has no other files than git")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    made = [name for name in listed if name.endswith((".whl", ".tar.gz", ".zip", ".so", ".o", ".a", ".pyc"))]
+    assert [name for name in made if not name.startswith(("tests/fuzz/corpus/", "tests/support/store/formats/"))] == []
