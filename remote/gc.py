@@ -1,4 +1,4 @@
-"""Removes from a store what nothing needs: statements and blobs that nothing names, old claims, and old topics."""
+"""Removes from a remote store statements and blobs that nothing names, old claims, and old topics."""
 
 from __future__ import annotations
 

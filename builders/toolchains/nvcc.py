@@ -1,4 +1,8 @@
-"""nvcc: CUDA, with a C++ compiler for the host's half of each source."""
+"""nvcc: CUDA, with a C++ compiler for the host's half of each source.
+
+`accelerator/archs.py` resolves the names of architectures. `compat/cpp_extension/nvcc_flags.py` reads `-gencode` of an
+author's own flags.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 It only declares what is compiled. `builders/toolchains/triton.py` compiles it: it plans the steps, of which
 `triton_worker.py` beside it runs Triton in a process of its own. `launching.py` launches the built kernels.
+The builders of opforge's own Triton ops are in `builders/triton`.
 """
 
 from __future__ import annotations

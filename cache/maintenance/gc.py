@@ -1,4 +1,4 @@
-"""Removes from a store what is over its limits and what nothing needs: `opforge gc`, and each build.
+"""Removes from this machine's cache what is over its limits and what nothing needs: `opforge gc`, and each build.
 
 That is: what nothing needs, such as files of dead processes and failed builds; entries over the age limit; and, over
 the limit of size, what lies in other areas, then the entries that were not used for longest.
@@ -6,6 +6,7 @@ the limit of size, what lies in other areas, then the entries that were not used
 - `unneeded.py` finds what nothing needs any more, and says why.
 - `limits.py` starts the automatic gc, after each build and hourly on hits, if a limit or the day's sweep calls for it.
 - `cache/areas.py` has the folders of a store: how long their contents are kept, and which count in its size.
+- `remote/gc.py` does the same for a remote store.
 
 Nothing here needs a lock. An entry leaves by one rename, so no process ever sees a part of one, and a process that has
 loaded it keeps its library. What another process removes first is not counted. Times are compared with the clock of the

@@ -4,6 +4,9 @@ Inputs are compared in the form that a record has: by the names of the fields of
 paths as (root, path), or of files as (root, path, digest, tree). A look-up that remembers nothing reads that form from
 a record, and making objects of it would take longer than comparing it.
 
+A hit of the fast path compares stamps alone: `fast_path/lookup.py` asks `foundation/remembered_values.py`, and comes
+here if one has changed.
+
 A racy stamp (see `opforge.cache.filesystem.disk`) is not remembered, so the file is hashed at the next look-up.
 """
 

@@ -11,6 +11,8 @@ NAME says everything that decides the value and has no stamp, or is a digest of 
 the paths and the value. The digest is that of the name, of the file's own text and of the stamps: if it is equal
 (`is_still_valid`), the stamps are the same, and the file is intact and ours. Everything may be removed at any time: a
 value that is not remembered is found again. `remembered_values_writer.py` writes it.
+
+The module that a builder has loaded stays in the process: `Loaded` in `builders/base.py`.
 """
 
 from __future__ import annotations
