@@ -538,7 +538,7 @@ ADMITTED: dict[str, tuple[str, ...]] = {
     "for an entry of a layer or a wheel": (
         "tests/compile/shipping/test_prebuilt.py::test_a_file_of_the_makers_machine_that_a_flag_names_is_not_compared",
     ),
-    "files that a compiler wrapper of yours reads": (
+    "files that your own compiler wrapper reads": (
         "a wrapper that reads a file",
         "mpicxx of MPICH",
         "mpicxx of Open MPI",

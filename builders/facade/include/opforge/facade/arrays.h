@@ -20,6 +20,7 @@ OPFORGE_PYTHON(int, PyObject_GetBuffer, PyObject*, OpforgePyBuffer*, int)
 OPFORGE_PYTHON(void, PyBuffer_Release, OpforgePyBuffer*)
 OPFORGE_PYTHON(int, PyObject_CheckBuffer, PyObject*)
 OPFORGE_PYTHON(const char*, PyCapsule_GetName, PyObject*)
+OPFORGE_PYTHON(int, PyCapsule_SetPointer, PyObject*, void*)
 OPFORGE_PYTHON(void*, PyCapsule_GetContext, PyObject*)
 OPFORGE_PYTHON(int, PyCapsule_SetContext, PyObject*, void*)
 
