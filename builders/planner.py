@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,7 +54,7 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     # The archives of a device's runtime carry debug information: without -g it would only make the library larger.
     strip = () if debug_flags or _strips((*spec.link_flags, *user_link)) else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
-    flags = _Flags(spec, toolchain, common, device.device_flags, user_compile)
+    flags = _Flags(spec, toolchain, common, device.device_flags, user_compile, part.fixed)
     include = (*include_folders(spec, spec.include_dirs), *_root_includes(spec))
     defines = _defines(spec, part, device)
     return BuildPlan(
@@ -99,31 +99,34 @@ class _Flags(NamedTuple):
     """The flags that the ABI gives the device's own sources."""
     user: tuple[str, ...]
     """The flags in the user's variables."""
+    fixed: tuple[str, ...]
+    """Macros that none of these may change."""
 
     def of_host(self, *more: str) -> tuple[str, ...]:
         """Returns the host compiler's flags; `more` are a group's own."""
         spec, target = self.spec, self.spec.target
         arch = self.toolchain.target_flags(target.device, target.arch)
         flags = (*self.common, *arch, *spec.cxx_flags, *more, *spec.mode_flags, *self.user)
-        return flag_paths.named(_without_lists(flags), spec.roots)
+        return flag_paths.named(_without_lists(_without_macros(flags, self.fixed)), spec.roots)
 
     def of_device(self, arch: tuple[str, ...] = (), *more: str) -> tuple[str, ...]:
         """Returns the device compiler's flags; `arch` and `more` are a group's own."""
         spec = self.spec
         arch = arch or spec.own_arch or spec.target.arch
         flags = self.toolchain.device_flags(arch, (*self.common, *spec.mode_flags))
-        return flag_paths.named(_without_lists((*flags, *self.of_abi, *spec.device_flags, *more)), spec.roots)
+        flags = (*flags, *self.of_abi, *spec.device_flags, *more)
+        return flag_paths.named(_without_lists(_without_macros(flags, self.fixed)), spec.roots)
 
 
 def _planned(
     group: SourceGroup, flags: _Flags, include: tuple[RootedPath, ...], defines: tuple[tuple[str, str], ...]
 ) -> PlannedGroup:
     """Returns the plan of a group of sources, which replaces macros of the op and adds to its flags."""
-    own = dict(group.defines)
+    own = {name: value for name, value in group.defines if name not in flags.fixed}
     return PlannedGroup(
         sources=kernel_roots.locate(flags.spec.name, group.sources, flags.spec.roots),
         include=include,
-        defines=(*(define for define in defines if define[0] not in own), *group.defines),
+        defines=(*(define for define in defines if define[0] not in own), *own.items()),
         compile_flags=flags.of_host(*group.cxx_flags),
         device_flags=flags.of_device(group.arch, *group.device_flags),
     )
@@ -134,8 +137,21 @@ def _defines(spec: OpSpec, part: abi.AbiPart, device: DevicePart) -> tuple[tuple
     of_abi = part.defines
     if spec.extension_libraries is not None:
         of_abi = tuple(define for define in of_abi if define not in abi.LOADS)
-    own = {name for name, _value in spec.defines}
-    return (*(define for define in of_abi if define[0] not in own), *device.defines, *spec.defines)
+    own = [(name, value) for name, value in spec.defines if name not in part.fixed]
+    return (*(define for define in of_abi if define[0] not in dict(own)), *device.defines, *own)
+
+
+def _without_macros(flags: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """Returns the flags without those that define one of these macros, or undefine it."""
+    kept = list[str]()
+    for flag in flags:
+        is_second = bool(kept) and kept[-1] in ("-D", "-U")
+        macro = flag if is_second else flag[2:] if flag.startswith(("-D", "-U")) else ""
+        if macro.partition("=")[0] not in names:
+            kept.append(flag)
+        elif is_second:
+            kept.pop()
+    return tuple(kept)
 
 
 def _own_requirements(spec: OpSpec, flags: Sequence[str], toolchain: Toolchain) -> tuple[tuple[str, str], ...]:

@@ -49,6 +49,8 @@ class AbiPart(NamedTuple):
     compile_flags: tuple[str, ...] = ("-fvisibility=hidden",)
     """Two versions of a library in one process share no symbol."""
     link_flags: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    """Macros of the ABI that no flag of an op or of the user changes."""
 
 
 def interface_problem(record: Mapping[str, Any], accepted: range = range(INTERFACE, INTERFACE + 1)) -> str | None:
@@ -116,6 +118,7 @@ def part(abi: str, op: str, module: str, torch_target: str) -> AbiPart:
             stubs=("libtorch_cpu.so",),
             requires=(),
             compile_flags=(*facade.HIDDEN, "-isystem", TORCH_HEADERS),
+            fixed=facade.OF_OLDEST,
         )
     return AbiPart(
         standard="c++20",

@@ -37,6 +37,9 @@ OF_NVCC = (
     "--expt-relaxed-constexpr",
 )
 
+# The macros of the oldest torch and Python. A setup.py on torch's stable ABI has its own values, which are other ones.
+OF_OLDEST = ("TORCH_TARGET_VERSION", "Py_LIMITED_API")
+
 
 def defines(name: str) -> tuple[tuple[str, str], ...]:
     """Returns the macros of a source of the extension `name`, with their values."""

@@ -90,22 +90,10 @@ def _builder(kind: type[ExtensionBuilder], ext: Any, command: Any) -> Any:
         attributes |= _cuda_attributes(attributes, macros, device_flags, not is_on_facade)
     if is_on_facade:
         attributes["torch_libraries"] = kind.torch_libraries
-        given = attributes["extra_compile_args"]
-        attributes["extra_compile_args"] = (
-            {compiler: _without_oldest(flags) for compiler, flags in given.items()}
-            if isinstance(given, dict)
-            else _without_oldest(given)
-        )
         attributes["extra_link_args"] = tuple(
             part for word in attributes["extra_link_args"] for part in OF_CUDA.get(word, (word,))
         )
     return type(f"Setup{kind.__name__}", (kind,), attributes)(target, debug=debug)
-
-
-def _without_oldest(flags: Iterable[str]) -> tuple[str, ...]:
-    """Returns flags without macros of the oldest torch and Python: on the facade these are its own."""
-    oldest = ("-DTORCH_TARGET_VERSION=", "-DPy_LIMITED_API=")
-    return tuple(flag for flag in flags if not flag.startswith(oldest))
 
 
 def _attributes(ext: Any, command: Any, is_visible: bool) -> tuple[dict[str, Any], list[str], list[str], bool]:
