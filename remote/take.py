@@ -174,7 +174,7 @@ class ConfiguredRemotes:
     def _take(self, remote: Remote, wanted: Wanted) -> Sought[int]:
         """Fetches the artifacts that a remote has. Returns their number. Raises FAILURES."""
         began, problems, count = time.perf_counter(), list[str](), 0
-        trust_file.read()  # before a store is asked: if it cannot be used, nothing of any remote is
+        trust_file.read()  # before a store is asked: without it no remote can be used
         store = open_store(remote.url, settings.offline())
         candidates, others = judged(store, remote, wanted, self._is_fresh)
         rejected = list(others)

@@ -156,6 +156,11 @@ def test_a_macro_can_be_defined(tmp_path: Path) -> None:
         assert CliRunner().invoke(group, ["why-not", *arguments, str(path)]).exit_code == code
 
 
+def test_capsules_and_buffers_need_no_header_of_numpys(tmp_path: Path) -> None:
+    text = "void* of(py::capsule c) { return c.get_pointer(); }\nlong of(py::buffer b) { return b.request().size; }\n"
+    assert _refused(tmp_path, f"#include <torch/extension.h>\n{text}") == ([], [])
+
+
 def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_path: Path) -> None:
     found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
     expected = f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"

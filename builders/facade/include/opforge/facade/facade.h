@@ -72,6 +72,7 @@
 #endif
 
 #pragma GCC visibility push(hidden)
+#include "buffers.h"
 #include "classes.h"
 #include "complex_functions.h"
 #include "context.h"
