@@ -197,7 +197,7 @@ def _remember(row: Checked) -> None:
     if row.library:
         value = {"state": row.state, "at": int(time.time()), "device": row.device, "by": opforge_version.VERSION}
         remembered_values_writer.remember(
-            _memory_name(row.name, row.target, row.library), remembered_values.FlatStamps([], []), value
+            _remembered_name(row.name, row.target, row.library), remembered_values.FlatStamps([], []), value
         )
 
 
@@ -222,9 +222,9 @@ def remembered(
 
 
 def _last(row: Checked) -> Mapping[str, Any]:
-    found = remembered_values.recall(_memory_name(row.name, row.target, row.library)) if row.library else None
+    found = remembered_values.recall(_remembered_name(row.name, row.target, row.library)) if row.library else None
     return found[0] if found and isinstance(found[0], dict) else {}
 
 
-def _memory_name(name: str, target: str, library: str) -> str:
+def _remembered_name(name: str, target: str, library: str) -> str:
     return remembered_values.name_of(("checked", name, target, library))  # the path has digits of the library's digest

@@ -120,12 +120,12 @@ def is_known(version: str) -> bool:
 
 def has_passed(version: str) -> bool:
     """Returns whether `opforge check compiled` has passed with this torch, as it and opforge are now."""
-    return remembered_values.recall(_memory_name(version)) is not None
+    return remembered_values.recall(_remembered_name(version)) is not None
 
 
 def remember(version: str, before: tuple[remembered_values.FlatStamps, int]) -> bool:
     """Remembers that a torch has passed; returns whether that could be. `before` is what `stamps` returned."""
-    return is_known(version) or remembered_values_writer.remember(_memory_name(version), before[0], True, before[1])
+    return is_known(version) or remembered_values_writer.remember(_remembered_name(version), before[0], True, before[1])
 
 
 def stamps() -> tuple[remembered_values.FlatStamps, int]:
@@ -137,7 +137,7 @@ def stamps() -> tuple[remembered_values.FlatStamps, int]:
     return remembered_values.FlatStamps(paths, remembered_values.stamps_of(paths)), time.time_ns()
 
 
-def _memory_name(version: str) -> str:
+def _remembered_name(version: str) -> str:
     return remembered_values.name_of(["compiled", version, opforge_version.VERSION])
 
 
