@@ -137,3 +137,33 @@ def test_a_page_begins_with_pip_install_and_an_op_and_make_run_follows_at_once(p
     assert commands[0].startswith("pip install .") and commands[1].startswith("make run ")
     before = [language for language, text in blocks[: blocks.index(("", commands[1]))]]
     assert before in (["", "cpp", "python"], ["", "python"])
+
+
+NOT_LISTED = {
+    "nvidia-cuda-toolkit": "the nvcc of the tests comes from PyPI",
+    "clang-14": "the clang of Debian 12",
+    "python3-venv": "the environment that the Makefile makes has pip",
+}
+"""Packages that a skip names and .ci/run need not install, and why."""
+
+
+def packages_that_skips_name() -> dict[str, set[str]]:
+    """Returns, for each Debian package that a skip of the tests asks for, the files in which one does."""
+    named: dict[str, set[str]] = {}
+    for file in Path(CHECKOUT, "tests").rglob("*.py"):
+        code = file.read_text()
+        # Quotes of the product's own messages are not skips: those are compared with `in` and `match`.
+        for skip in re.findall(r"""(?:skip\(|reason=|REASON = |\w+": ")[^\n]*apt install ([a-z0-9+. -]+)""", code):
+            for package in skip.strip(" .").split():
+                named.setdefault(package, set()).add(os.path.relpath(file, CHECKOUT))
+    return named
+
+
+def test_ci_installs_what_tests_would_skip_for():
+    script = Path(CHECKOUT, ".ci", "run").read_text()
+    listed = re.sub("#.*", "", script[script.index("packages=(") :].partition("\nif ")[0])
+    installed = set(re.findall(r"[a-z0-9][a-z0-9+.-]+", listed.replace("packages=(", "")))
+    named = packages_that_skips_name()
+    assert len(named) > 10, "no skips are found: has their text another form now?"
+    missing = {package: files for package, files in named.items() if package not in installed}
+    assert missing.keys() <= NOT_LISTED.keys(), f"add to the packages of .ci/run: {missing}"
