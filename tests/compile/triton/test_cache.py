@@ -50,7 +50,7 @@ def tuned():
     import kernel
 
     configs = [triton.Config({"BLOCK": block}) for block in (128, 256)]
-    tuner = triton.autotune(configs, key=["n"], cache_results=True)(kernel.copy)
+    tuner = triton.autotune(configs, key=[], cache_results=True)(kernel.copy)
 
     def time_them():
         tuner.configs_timings = {config: [1.0 / config.kwargs["BLOCK"]] * 3 for config in configs}

@@ -1,4 +1,4 @@
-"""Triton's interpreter for tests. It truncates float32 to bfloat16; here it rounds, as the hardware does.
+"""Triton's interpreter for tests. Two of its faults are mended here, see `mend`.
 
 Import this module at the top of a test file, before anything else imports Triton: Triton decides at its first import
 whether its own functions are interpreted.
@@ -45,19 +45,25 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             " and nothing that imports torch._dynamo or torch._inductor"
         )
     monkeypatch.setenv(INTERPRET, "1")
-    round_bfloat16(monkeypatch)
+    mend(monkeypatch)
     registry.reset()
     yield
     registry.reset()
 
 
-def round_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes conversions between float32 and bfloat16 round as the hardware does."""
+def mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes Triton's interpreter do what its compiler does.
+
+    - float32 is rounded to bfloat16, as by the hardware, and not truncated.
+    - A comparison of two numbers that is made as wide as a mask stays a bool. It becomes an integer in the
+      interpreter, whose loads and stores refuse such masks from Triton 3.9 on.
+    """
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
 
     convert = interpreter.InterpreterBuilder.cast_impl
+    widen = interpreter.InterpreterBuilder.create_splat
 
     def cast(builder: Any, source: Any, target: Any) -> Any:
         pair = (source.dtype.scalar, target.scalar)
@@ -71,4 +77,9 @@ def round_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
             return convert(builder, source, target)
         return interpreter.TensorHandle(data, target.scalar)
 
+    def splat(builder: Any, block: Any, number: Any) -> Any:
+        wide = widen(builder, block, number)
+        return interpreter.TensorHandle(wide.data.astype(bool), tl.int1) if number.data.dtype == bool else wide
+
     monkeypatch.setattr(interpreter.InterpreterBuilder, "cast_impl", cast)
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_splat", splat)
