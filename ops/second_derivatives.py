@@ -27,10 +27,10 @@ def refuse(op: Any, library: torch.library.Library) -> None:
 def refuse_forward(op: Any, arguments: Iterable[Any]) -> None:
     """Raises RuntimeError if a tensor has a tangent, which torch would replace by zeros behind the op."""
     for argument in arguments:
-        if isinstance(argument, torch.Tensor) and unpack_dual(argument).tangent is not None:
+        if isinstance(argument, torch.Tensor) and unpack_dual(argument).tangent is not None:  # type: ignore[no-untyped-call]
             raise RuntimeError(
-                f"{_name(op)} has no forward derivative (jvp): opforge computes gradients backward only. Use grad or vjp, "
-                "or torch's own operations"
+                f"{_name(op)} has no forward derivative (jvp): opforge computes gradients backward only. Use "
+                "torch.autograd.grad, or torch's own operations"
             )
 
 

@@ -140,7 +140,9 @@ def test_a_second_derivative_is_an_error(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_forward_derivative_is_an_error(name):
     x = torch.randn(3, 16)
-    with pytest.raises(RuntimeError, match=rf"opforge_triton.{name} has no forward derivative \(jvp\): .* backward only"):
+    with pytest.raises(
+        RuntimeError, match=rf"opforge_triton.{name} has no forward derivative \(jvp\): .* backward only"
+    ):
         torch.func.jvp(FUNCTIONS[name], (x,), (x,))
 
 
