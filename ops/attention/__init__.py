@@ -56,12 +56,14 @@ def attention(
         scale: 1 / sqrt(size) by default.
         causal: Whether query i sees keys 0 to i only.
 
-    Raises RuntimeError for shapes, dtypes or devices that do not fit.
+    Raises RuntimeError for shapes, dtypes or devices that do not fit, and for forward-mode differentiation.
     """
     named = {"k": k, "v": v} | {f"biases[{i}]": bias for i, bias in enumerate(biases)}
     for name, tensor in named.items():
         if tensor.device != q.device:
             raise RuntimeError(f"{name} is on {tensor.device}, expected {q.device}, where q is: move it with .to()")
+    if not torch.compiler.is_compiling():
+        second_derivatives.refuse_forward(_attention, (q, *named.values()))
     if scale is None:
         scale = q.shape[-1] ** -0.5 if q.dim() and q.shape[-1] else 1.0
     result: tuple[Tensor, Tensor] = _attention(

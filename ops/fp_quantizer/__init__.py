@@ -153,7 +153,8 @@ def _scales(rows: Tensor) -> Tensor:
         )
     scales = rows[:, -SCALE_BYTES:]
     aligned = rows.stride(0) % SCALE_BYTES == 0 and scales.storage_offset() % SCALE_BYTES == 0
-    return (scales if aligned else scales.contiguous()).view(torch.float32)
+    # .contiguous() would keep one row where it is: a tensor of one row is contiguous wherever it begins.
+    return (scales if aligned else scales.clone(memory_format=torch.contiguous_format)).view(torch.float32)
 
 
 def _rows(values: Tensor, group_size: int, q_bits: int) -> Tensor:
@@ -164,7 +165,9 @@ def _rows(values: Tensor, group_size: int, q_bits: int) -> Tensor:
 
 
 def _seed(seed: int | None, generator: Any) -> int:
-    return seed if seed is not None else int(torch.randint(2**63 - 1, (), generator=generator))
+    if seed is None:
+        return int(torch.randint(2**63 - 1, (), generator=generator))
+    return seed - 2**64 if seed >= 2**63 else seed  # torch.initial_seed() may be any number of 64 bits
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -159,9 +159,10 @@ def mlp_gemm(
     activation_type: int,
     transposed_mode: bool,
 ) -> list[Tensor]:
-    """Returns two products with an activation between them, of the layer norm of the input; and the norm.
+    """Returns two products with an activation between them, of a layer norm; and the norm.
 
-    With `mlp_after_attn` the norm is that of input + residual + input_bias.
+    With `mlp_after_attn` it is the norm of input + residual + input_bias, else of the residual alone: the MLP of GPT-J
+    runs beside the attention, on what came into the layer.
     """
     _float_weights(q_int8)
     if activation_type not in ACTIVATIONS:
@@ -169,7 +170,7 @@ def mlp_gemm(
     if mlp_after_attn:
         norm = layer_norm_residual(input, input_bias, residual, gamma, beta, eps)
     else:
-        norm = layer_norm(input, gamma, beta, eps)
+        norm = layer_norm(residual, gamma, beta, eps)
     inner = _bias_activation(ACTIVATIONS[activation_type], _product(norm, weight_interm, transposed_mode), bias)
     return [_product(inner, weight_out, transposed_mode), norm]
 
@@ -187,12 +188,18 @@ def rms_mlp_gemm(
     activation_type: int,
     transposed_mode: bool,
 ) -> list[Tensor]:
-    """Returns two products with a gated activation between them, of the RMS norm of input + residual; and that sum."""
+    """Returns two products with an activation between them, of the RMS norm of input + residual; and that sum."""
     _float_weights(q_int8)
+    if activation_type not in ACTIVATIONS and activation_type not in GATES:
+        raise ValueError(f"activation_type is {activation_type}, expected {GELU} to {GATED_SILU} (ActivationFuncType)")
     norm, total = pre_rms_norm(input, residual, gamma, eps)
     inner = _product(norm, weight_interm, transposed_mode)
-    gated = gated_activation(inner, inner.new_zeros(inner.shape[-1]), activation_type)
-    return [_product(gated, weight_out, transposed_mode), total]
+    no_bias = inner.new_zeros(inner.shape[-1])
+    if activation_type in ACTIVATIONS:
+        inner = _bias_activation(ACTIVATIONS[activation_type], inner, no_bias)
+    else:
+        inner = gated_activation(inner, no_bias, activation_type)
+    return [_product(inner, weight_out, transposed_mode), total]
 
 
 def fused_gemm_gelu(

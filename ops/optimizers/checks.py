@@ -22,6 +22,16 @@ def check_range(owner: str, name: str, value: Any, low: float, high: float | Non
     raise ValueError(f"{owner}: {name} is {value!r}, expected {expected}")
 
 
+def check_pair(owner: str, name: str, values: Any, low: float, high: float) -> None:
+    """Raises ValueError unless `values` are two numbers with low <= number < high."""
+    try:
+        first, second = values
+    except (TypeError, ValueError):
+        raise ValueError(f"{owner}: {name} is {values!r}, expected two numbers") from None
+    check_range(owner, f"{name}[0]", first, low, high)
+    check_range(owner, f"{name}[1]", second, low, high)
+
+
 def check_real(owner: str, group: int, params: Sequence[Tensor]) -> None:
     """Raises ValueError if a parameter of the group is complex."""
     for i, param in enumerate(params):

@@ -175,6 +175,8 @@ class FusedOptimizer(ListOptimizer):
         return Part(device, launch, launch.params, [], by_name)
 
     def _plan(self, index: int, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[State]:
+        for device in dict.fromkeys(param.device.type for param in params):
+            load_op(self.builder, device)  # raises if there is none: before the parameters on other devices are updated
         states = super()._plan(index, group, params, grads)
         if group["capturable"]:
             # Parameters with the same count share one tensor, since they are updated together.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .checks import check_pairs, check_range, check_real
+from .checks import check_pair, check_pairs, check_range, check_real
 from .hooks import wrapped_if_observed
 from .launch import Group, Launch, State
 from .sharding import is_sharded, local_launch
@@ -67,8 +67,8 @@ class ListOptimizer(Optimizer):
         owner = type(self).__name__
         for name in self.non_negative:
             check_range(owner, name, group[name], 0.0)
-        for i, beta in enumerate(group.get("betas", ())):
-            check_range(owner, f"betas[{i}]", beta, 0.0, 1.0)
+        if "betas" in group:
+            check_pair(owner, "betas", group["betas"], 0.0, 1.0)
         if group.get("amsgrad"):
             raise ValueError(f"{owner}: amsgrad is True, expected False: {self.amsgrad_advice}")
 
@@ -92,7 +92,7 @@ class ListOptimizer(Optimizer):
 
         Raises:
             RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is not
-                float32, bfloat16 or float16. Nothing has been changed then.
+                float32, bfloat16 or float16. Nothing of its group has been changed then.
         """
         loss = None
         if closure is not None:

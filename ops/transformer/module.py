@@ -64,7 +64,8 @@ class _Layer(torch.autograd.Function):
         tensors = ctx.saved_tensors
         saved, input, rest = tensors[: ctx.count], tensors[ctx.count], tensors[ctx.count + 1 :]
         mask, weights = (rest[0], rest[1:]) if ctx.has_mask else (None, rest)
-        results = layer.gradients(_ops[0], ctx.form, grads[0].contiguous(), saved, input, mask, Weights(*weights))
+        with torch.autocast("cpu", enabled=False):
+            results = layer.gradients(_ops[0], ctx.form, grads[0].contiguous(), saved, input, mask, Weights(*weights))
         return None, None, results[0], None, *results[1:]
 
 
@@ -112,8 +113,14 @@ class TransformerLayer(nn.Module):
             hidden_states: [batch, tokens, channels].
             attention_mask: Numbers that are added to the scores, such as [batch, 1, 1, tokens]. It gets no gradient.
         """
-        weights = tuple(getattr(self, name) for name in Weights._fields)
-        out: Any = _Layer.apply(self._form, self.training, hidden_states, attention_mask, *weights)  # type: ignore[no-untyped-call]
+        tensors = (hidden_states, *(getattr(self, name) for name in Weights._fields))
+        if torch.is_autocast_enabled("cpu"):
+            # As torch's linear layers do. Within the layer autocast would cast some products, and not those in place.
+            dtype = torch.get_autocast_dtype("cpu")
+            tensors = tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
+        hidden_states, *weights = tensors
+        with torch.autocast("cpu", enabled=False):
+            out: Any = _Layer.apply(self._form, self.training, hidden_states, attention_mask, *weights)  # type: ignore[no-untyped-call]
         return (out,) if getattr(self.config, "return_tuple", False) else out
 
 

@@ -80,7 +80,10 @@ def direct(op: Any, run: Callable[..., Any], with_gradient: Callable[..., Any] |
     differentiated = with_gradient or op
 
     def call(*arguments: Any) -> Any:
-        if torch.compiler.is_compiling() or _is_observed():
+        if torch.compiler.is_compiling():
+            return op(*arguments)
+        if _is_observed():
+            second_derivatives.refuse_forward(op, arguments)
             return op(*arguments)
         with_gradients, needs_gradient = torch.is_grad_enabled(), False
         for argument in arguments:

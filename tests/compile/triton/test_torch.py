@@ -136,6 +136,16 @@ def test_a_second_derivative_is_an_error(name):
         dx.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # of torch's own forward derivatives
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_forward_derivative_is_an_error(name):
+    x = torch.randn(3, 16)
+    with pytest.raises(
+        RuntimeError, match=rf"opforge_triton.{name} has no forward derivative \(jvp\): .* backward only"
+    ):
+        torch.func.jvp(FUNCTIONS[name], (x,), (x,))
+
+
 def test_codes_are_the_same_whether_or_not_the_dispatcher_sees_the_call():
     from torch.profiler import ProfilerActivity, profile
 

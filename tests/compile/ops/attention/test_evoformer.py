@@ -89,6 +89,18 @@ def test_a_second_derivative_is_an_error(used_op):
         dq.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # of torch's own forward derivatives
+def test_a_forward_derivative_is_an_error(used_op):
+    """torch would return zeros: what is behind an op's kernel does not see tangents."""
+    q, direction = torch.randn(1, 1, 5, 1, 16), torch.ones(1, 1, 5, 1, 16)
+    with pytest.raises(RuntimeError, match=r"opforge_attention.attention has no forward derivative \(jvp\): "):
+        torch.func.jvp(lambda x: ours(x, q, q), (q,), (direction,))
+    with torch.autograd.forward_ad.dual_level():
+        assert torch.equal(ours(q, q, q), ours(q, q, q))  # without a tangent
+        with pytest.raises(RuntimeError, match="no forward derivative"):
+            ours(q, q, torch.autograd.forward_ad.make_dual(q, direction))
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_keys_may_have_another_length_and_biases_may_be_missing(used_op, count):
     for keys in (1, 40, 131):

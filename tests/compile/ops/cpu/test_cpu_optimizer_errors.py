@@ -69,6 +69,8 @@ def test_other_devices_and_dtypes_are_rejected_by_the_step():
         (CPUAdagrad, {"lr_decay": -1.0}, "CPUAdagrad: lr_decay is -1.0, expected at least 0"),
         (CPUAdagrad, {"amsgrad": True}, "CPUAdagrad: amsgrad is True, expected False: Adagrad has no such variant"),
         (CPULion, {"betas": (-0.1, 0.9)}, "CPULion: betas[0] is -0.1, expected in [0, 1)"),
+        (CPULion, {"betas": (0.9,)}, "CPULion: betas is (0.9,), expected two numbers"),
+        (CPULion, {"betas": 0.9}, "CPULion: betas is 0.9, expected two numbers"),
     ],
 )
 def test_options_out_of_range_are_rejected(optimizer_class, options, message):

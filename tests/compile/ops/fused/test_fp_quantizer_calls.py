@@ -24,6 +24,8 @@ def test_a_seed_or_a_generator_decides_the_random_numbers():
     tensor, quantizer = values(2, 64), FPQuantizer(64, 4)
     first, second = (quantizer.quantize(tensor, stochastic=True, seed=seed) for seed in (3, 3))
     assert torch.equal(first, second)
+    largest = quantizer.quantize(tensor, stochastic=True, seed=2**64 - 1)  # as torch.initial_seed() may return it
+    assert torch.equal(largest, quantizer.quantize(tensor, stochastic=True, seed=-1))
     draws = [quantizer.quantize(tensor, stochastic=True, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
     torch.manual_seed(5)
@@ -70,6 +72,13 @@ def test_scales_are_a_view_where_they_are_aligned():
     assert aligned.get_scales(rows).data_ptr() == rows.data_ptr() + 8
     rows = odd.quantize(values(2, 6))
     assert torch.equal(odd.get_scales(rows), rows[:, 6:].contiguous().view(torch.float32))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_scales_of_any_size_of_group(groups):
+    quantizer = FPQuantizer(group_size=33)
+    values = torch.full((groups, 33), 480.0)
+    assert torch.equal(quantizer.get_scales(quantizer.quantize(values)), torch.ones(groups, 1))
 
 
 def test_strided_and_empty_tensors():

@@ -259,7 +259,8 @@ def test_tensors_without_a_kernel_are_rejected_before_anything_changes():
     away = torch.nn.Parameter(torch.ones(4, device="meta"))
     away.grad = torch.ones_like(away)
     with pytest.raises(RuntimeError, match="the parameters are on meta, and the accelerator in use is 'cpu', for cpu"):
-        FusedAdam([away]).step()
+        FusedAdam([params[0], away]).step()
+    assert torch.equal(params[0], torch.ones(4))
 
 
 def test_the_gpu_benchmarks_make_their_calls(monkeypatch):

@@ -119,7 +119,7 @@ def test_products_with_norms_and_activations(op, kind, transposed):
     close(got[1], rms(exact, scale), dtype)
 
     tail = (bias, gamma, beta, EPS, True)
-    for after, total in ((True, exact + other + before), (False, exact)):
+    for after, total in ((True, exact + other + before), (False, other)):  # GPT-J's MLP: on what came into the layer
         for number, activation in ((1, gelu), (2, functional.relu)):
             ends = (after, NONE, NONE, False, number, transposed)
             got = of("mlp_gemm")(x, residual, added, stored(wide), stored(back), *tail, *ends)
@@ -131,6 +131,12 @@ def test_products_with_norms_and_activations(op, kind, transposed):
     values, gate = (rms(exact + other, scale) @ first).chunk(2, -1)
     close(got[0], (values * functional.silu(gate)) @ narrow.double(), dtype)
     close(got[1], exact + other, dtype)
+    for number, activation in ((1, gelu), (2, functional.relu)):
+        ends = (gamma, EPS, NONE, NONE, False, number, transposed)
+        got = of("rms_mlp_gemm")(x, residual, stored(wide), stored(back), *ends)
+        close(got[0], activation(rms(exact + other, scale) @ first) @ second, dtype)
+        close(got[1], exact + other, dtype)
+    torch.testing.assert_close(residual.double(), other)  # DeepSpeed's layer adds the attention to it afterwards
 
 
 @pytest.mark.parametrize(
@@ -229,6 +235,8 @@ def test_wrong_arguments_are_rejected(op):
         op.gated_activation(x, torch.zeros(4), 1)
     with pytest.raises(ValueError, match=r"activation_type is 3, expected 1 \(GELU\) or 2 \(ReLU\)"):
         op.mlp_gemm_fp32(x, x, *([NONE] * 6), EPS, True, True, NONE, NONE, False, 3, False)
+    with pytest.raises(ValueError, match=r"activation_type is 0, expected 1 to 4 \(ActivationFuncType\)"):
+        op.rms_mlp_gemm_fp32(x, x, NONE, NONE, NONE, EPS, NONE, NONE, False, 0, False)
 
 
 def test_there_is_a_function_of_each_dtype(op):

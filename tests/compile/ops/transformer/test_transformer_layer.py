@@ -1,5 +1,6 @@
 """The transformer layer against a reference in float64: the module, and DeepSpeed's functions with its arguments."""
 
+import copy
 import itertools
 from functools import partial
 
@@ -270,6 +271,24 @@ def test_torch_compile_traces_the_layer_as_a_whole():
     ours, right = (torch.autograd.grad(result.square().sum(), list(layer.parameters())) for result in (out, expected))
     for actual, exact in zip(ours, right, strict=True):
         torch.testing.assert_close(actual, exact)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_under_autocast_the_layer_is_the_one_in_bfloat16(given, dropout):
+    layer = filled(TransformerLayer(config(attn_dropout_ratio=dropout, hidden_dropout_ratio=dropout)))
+    small = copy.deepcopy(layer).bfloat16()
+    rows, mask = inputs(2, 5, given)
+    torch.manual_seed(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(rows, mask)
+        out.sum().backward()  # also within autocast
+    torch.manual_seed(3)
+    expected = small(rows.detach().bfloat16(), mask)
+    expected.sum().backward()
+    assert torch.equal(out, expected) and out.dtype == torch.bfloat16 and rows.grad.dtype == given
+    for ours, exact in zip(layer.parameters(), small.parameters(), strict=True):
+        assert ours.grad.dtype == torch.float32 and torch.equal(ours.grad, exact.grad.float())
 
 
 def test_new_weights_are_deepspeeds():
