@@ -136,9 +136,14 @@ RULES = (
     ),
     Rule(
         r"\bpy::(?:pickle|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
-        r"|custom_type_setup)\b|\bPYBIND11_OVERRIDE\w*",
+        r"|custom_type_setup)\b|\bPYBIND11_OVERRIDE\w*|\.\s*def_buffer\b",
         Kind.LATER,
         "the facade's classes have constructors, methods, properties and one base",
+    ),
+    Rule(
+        r"\bPYBIND11_NUMPY_DTYPE\w*|\bpy::(?:recarray|record)\b",
+        Kind.LATER,
+        "the facade's arrays are of numbers: pass one array for each field of the structure",
     ),
     Rule(
         r"\bpy::(?:memoryview|bytearray|frozenset|slice|weakref|staticmethod|exec|eval|vectorize"
@@ -211,37 +216,51 @@ OF_CUDA = (
 CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)$")
 
 
-def without_regions(plain: str, macros: str, if_undefined: bool = False) -> str:
+def without_regions(plain: str, macros: str) -> str:
     """Returns C++ without what is compiled only if one of these macros is defined. Lines stay where they are.
 
     Args:
         plain: C++ without comments.
         macros: A regular expression of their names.
-        if_undefined: Leave out what is compiled only if the macro is not defined.
     """
     one = rf"(?:defined\s*\(?\s*)?(?:{macros})\s*\)?"
-    defined = re.compile(rf"\s*{one}(?:\s*\|\|\s*{one})*(?:\s*&&[^|]*)?\s*$")
-    undefined = re.compile(rf"\s*!\s*{one}(?:\s*&&\s*!\s*{one})*\s*$")
-    if if_undefined:
-        one = rf"(?:defined\s*\(?\s*(?:{macros})\s*\)?|(?:{macros})\b)"
-        defined, undefined = re.compile(rf"\s*!\s*{one}\s*(?:&&[^|]*)?$"), re.compile(rf"\s*{one}\s*(?:\|\|.*)?$")
-    unless = "ifdef" if if_undefined else "ifndef"
-    kept, left_out = list[str](), list[bool]()  # of each #if: whether the region that is read is theirs
-    firsts = list[bool | None]()  # of each #if: whether its first region is theirs; None: of no such macro
+    return _without_branches(
+        plain,
+        re.compile(rf"\s*{one}(?:\s*\|\|\s*{one})*(?:\s*&&[^|]*)?\s*$"),
+        re.compile(rf"\s*!\s*{one}(?:\s*&&\s*!\s*{one})*\s*$"),
+    )
+
+
+def with_defined(plain: str, macros: str) -> str:
+    """Returns C++ without what is compiled only if one of these macros is not defined. Lines stay where they are.
+
+    Args:
+        plain: C++ without comments.
+        macros: A regular expression of their names.
+    """
+    one = rf"(?:defined\s*\(?\s*(?:{macros})\s*\)?|(?:{macros})\b)"
+    return _without_branches(
+        plain, re.compile(rf"\s*!\s*{one}\s*(?:&&[^|]*)?$"), re.compile(rf"\s*{one}\s*(?:\|\|.*)?$")
+    )
+
+
+def _without_branches(plain: str, first: re.Pattern[str], others: re.Pattern[str]) -> str:
+    """Returns C++ without the first branch of each #if whose condition is like `first`, or the others of `others`."""
+    kept, left_out = list[str](), list[bool]()  # of each #if: whether the branch that is read is left out
+    without_first = list[bool | None]()  # of each #if: whether its first branch is, or the others; None: neither
     for line in plain.split("\n"):
         match = CONDITION.match(line)
         word = match[1] if match else ""
         if match and word in ("if", "ifdef", "ifndef"):
-            text = f" !{match[2]}" if if_undefined and word != "if" else match[2]
-            of_macro = bool(defined.match(text))
-            without = bool(undefined.match(text)) if word == "if" else of_macro and word == unless
-            firsts.append(False if without else (True if of_macro else None))
-            left_out.append(firsts[-1] is True)
-        elif word == "endif" and firsts:
-            firsts.pop()
+            name = match[2].strip()
+            condition = {"if": match[2], "ifdef": f"defined({name})", "ifndef": f"!defined({name})"}[word]
+            without_first.append(False if others.match(condition) else (True if first.match(condition) else None))
+            left_out.append(without_first[-1] is True)
+        elif word == "endif" and left_out:
+            without_first.pop()
             left_out.pop()
-        elif word in ("elif", "else") and firsts:
-            left_out[-1] = firsts[-1] is False
+        elif word in ("elif", "else") and left_out:
+            left_out[-1] = without_first[-1] is False
         kept.append("" if any(left_out) else line)
     return "\n".join(kept)
 
@@ -316,7 +335,7 @@ def find_sources(
             continue
         plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), NEVER_TRUE)
         if names := "|".join(re.escape(macro.partition("=")[0]) for macro in macros):
-            plain = without_regions(plain, names, if_undefined=True)
+            plain = with_defined(plain, names)
         texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
         included[path] = []
         for match in INCLUDED.finditer(plain):

@@ -76,7 +76,7 @@ MUTANTS = {
         "value >= static_cast<F>(std::numeric_limits<T>::max())",
         "expressions",
     ),
-    "an error of select has no type": Mutant("errors.h", 'begins(text, "select(): index ")', "false", "expressions"),
+    "an error of select has no type": Mutant("errors.h", '"select(): index ",', "", "expressions"),
     "what a mode makes is written through its pointer": Mutant(
         "factories.h",
         "if (void* memory = n > 0 ? r.data_ptr() : nullptr) {",
@@ -115,8 +115,8 @@ MUTANTS = {
     ),
     "an exception of C++ for a length has no type": Mutant(
         "exceptions.h",
-        "OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)",
-        "OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_RuntimeError)",
+        "OPFORGE_IS(std::length_error, ValueError)",
+        "OPFORGE_IS(std::length_error, RuntimeError)",
         "test_names.py",
     ),
     "a deleter gets another pointer than the memory": Mutant("factories.h", "(*f)(p);", "(*f)(c);", "test_names.py"),

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from opforge.builders.facade.obstacles import OF_CUDA, Kind, covered, report, scan, without_comments, without_regions
+from opforge.builders.facade.obstacles import (
+    OF_CUDA,
+    Kind,
+    covered,
+    report,
+    scan,
+    with_defined,
+    without_comments,
+    without_regions,
+)
 
 
 def _scan(tmp_path: Path, text: str, name: str = "op.cpp") -> list[tuple[int, str, Kind]]:
@@ -37,6 +46,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
+        ("counter.def_buffer(view);", "def_buffer", Kind.LATER),
+        ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "PYBIND11_NUMPY_DTYPE", Kind.LATER),
+        ("at::PhiloxCudaState state;", "PhiloxCudaState", Kind.NEVER),
         ("auto h = at::cuda::getCurrentCUDABlasHandle();", "at::cuda::getCurrentCUDABlasHandle", Kind.NEVER),
         ("py::slice f(py::list x);", "py::slice", Kind.LATER),
         ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
@@ -98,7 +110,7 @@ def test_an_apostrophe_in_a_number_begins_no_character() -> None:
     ],
 )
 def test_what_is_compiled_only_without_a_macro_that_is_defined_is_left_out(condition: str, kept: str) -> None:
-    lines = without_regions(f"#{condition}\na\nb\n#else\nc\nd\n#endif", "CPU_ONLY", if_undefined=True).split("\n")
+    lines = with_defined(f"#{condition}\na\nb\n#else\nc\nd\n#endif", "CPU_ONLY").split("\n")
     assert len(lines) == 7 and "".join(line for line in lines if not line.startswith("#")) == kept
 
 

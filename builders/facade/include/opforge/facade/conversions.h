@@ -238,37 +238,40 @@ struct Convert<at::Tensor> {
 };
 
 // torch's dtypes by their Python names.
-inline const std::vector<std::pair<c10::ScalarType, const char*>>& dtype_names() {
-    using S = c10::ScalarType;
-    static const std::vector<std::pair<S, const char*>> names = {{S::Byte, "uint8"},
-                                                                 {S::Char, "int8"},
-                                                                 {S::Short, "int16"},
-                                                                 {S::Int, "int32"},
-                                                                 {S::Long, "int64"},
-                                                                 {S::Half, "float16"},
-                                                                 {S::Float, "float32"},
-                                                                 {S::Double, "float64"},
-                                                                 {S::ComplexHalf, "complex32"},
-                                                                 {S::ComplexFloat, "complex64"},
-                                                                 {S::ComplexDouble, "complex128"},
-                                                                 {S::Bool, "bool"},
-                                                                 {S::BFloat16, "bfloat16"},
-                                                                 {S::Float8_e5m2, "float8_e5m2"},
-                                                                 {S::Float8_e4m3fn, "float8_e4m3fn"},
-                                                                 {S::Float8_e5m2fnuz, "float8_e5m2fnuz"},
-                                                                 {S::Float8_e4m3fnuz, "float8_e4m3fnuz"},
-                                                                 {S::UInt16, "uint16"},
-                                                                 {S::UInt32, "uint32"},
-                                                                 {S::UInt64, "uint64"}};
-    return names;
-}
+template <class E>
+struct Named {
+    E value;
+    const char* name;
+};
+constexpr Named<c10::ScalarType> dtype_names[] = {
+    {c10::ScalarType::Byte, "uint8"},
+    {c10::ScalarType::Char, "int8"},
+    {c10::ScalarType::Short, "int16"},
+    {c10::ScalarType::Int, "int32"},
+    {c10::ScalarType::Long, "int64"},
+    {c10::ScalarType::Half, "float16"},
+    {c10::ScalarType::Float, "float32"},
+    {c10::ScalarType::Double, "float64"},
+    {c10::ScalarType::ComplexHalf, "complex32"},
+    {c10::ScalarType::ComplexFloat, "complex64"},
+    {c10::ScalarType::ComplexDouble, "complex128"},
+    {c10::ScalarType::Bool, "bool"},
+    {c10::ScalarType::BFloat16, "bfloat16"},
+    {c10::ScalarType::Float8_e5m2, "float8_e5m2"},
+    {c10::ScalarType::Float8_e4m3fn, "float8_e4m3fn"},
+    {c10::ScalarType::Float8_e5m2fnuz, "float8_e5m2fnuz"},
+    {c10::ScalarType::Float8_e4m3fnuz, "float8_e4m3fnuz"},
+    {c10::ScalarType::UInt16, "uint16"},
+    {c10::ScalarType::UInt32, "uint32"},
+    {c10::ScalarType::UInt64, "uint64"},
+};
 template <>
 struct Convert<c10::ScalarType> {
     static bool load(PyObject* o, bool, c10::ScalarType& value) {
         if (opforge_PyObject_IsInstance(o, torch().dtype) != 1) {
             return false;
         }
-        for (const auto& [type, name] : dtype_names()) {
+        for (const auto& [type, name] : dtype_names) {
             if (attribute(torch().module, name).get() == o) {
                 value = type;
                 return true;
@@ -277,7 +280,7 @@ struct Convert<c10::ScalarType> {
         return false;
     }
     static Ref cast(c10::ScalarType value) {
-        for (const auto& [type, name] : dtype_names()) {
+        for (const auto& [type, name] : dtype_names) {
             if (type == value) {
                 return attribute(torch().module, name);
             }
@@ -308,7 +311,7 @@ struct Convert<c10::Device> {
 template <class E>
 struct ConvertNamed {
     static bool load(PyObject* o, bool, E& value) {
-        for (const auto& [number, name] : Convert<E>::names()) {
+        for (const auto& [number, name] : Convert<E>::names) {
             if (attribute_or_none(torch().module, name).get() == o) {
                 value = number;
                 return true;
@@ -317,7 +320,7 @@ struct ConvertNamed {
         return false;
     }
     static Ref cast(E value) {
-        for (const auto& [number, name] : Convert<E>::names()) {
+        for (const auto& [number, name] : Convert<E>::names) {
             if (number == value) {
                 return attribute(torch().module, name);
             }
@@ -327,23 +330,22 @@ struct ConvertNamed {
 };
 template <>
 struct Convert<c10::Layout> : ConvertNamed<c10::Layout> {
-    static std::vector<std::pair<c10::Layout, const char*>> names() {
-        using L = c10::Layout;
-        return {{L::Strided, "strided"},      {L::Sparse, "sparse_coo"},    {L::SparseCsr, "sparse_csr"},
-                {L::SparseCsc, "sparse_csc"}, {L::SparseBsr, "sparse_bsr"}, {L::SparseBsc, "sparse_bsc"},
-                {L::Mkldnn, "_mkldnn"},       {L::Jagged, "jagged"}};
-    }
+    static constexpr Named<c10::Layout> names[] = {
+        {c10::Layout::Strided, "strided"},      {c10::Layout::Sparse, "sparse_coo"},
+        {c10::Layout::SparseCsr, "sparse_csr"}, {c10::Layout::SparseCsc, "sparse_csc"},
+        {c10::Layout::SparseBsr, "sparse_bsr"}, {c10::Layout::SparseBsc, "sparse_bsc"},
+        {c10::Layout::Mkldnn, "_mkldnn"},       {c10::Layout::Jagged, "jagged"},
+    };
     static std::string name(bool) { return "torch.layout"; }
 };
 template <>
 struct Convert<c10::MemoryFormat> : ConvertNamed<c10::MemoryFormat> {
-    static std::vector<std::pair<c10::MemoryFormat, const char*>> names() {
-        using M = c10::MemoryFormat;
-        return {{M::Contiguous, "contiguous_format"},
-                {M::Preserve, "preserve_format"},
-                {M::ChannelsLast, "channels_last"},
-                {M::ChannelsLast3d, "channels_last_3d"}};
-    }
+    static constexpr Named<c10::MemoryFormat> names[] = {
+        {c10::MemoryFormat::Contiguous, "contiguous_format"},
+        {c10::MemoryFormat::Preserve, "preserve_format"},
+        {c10::MemoryFormat::ChannelsLast, "channels_last"},
+        {c10::MemoryFormat::ChannelsLast3d, "channels_last_3d"},
+    };
     static std::string name(bool) { return "torch.memory_format"; }
 };
 // The first alternative that takes the object without a conversion, or else the first that takes it with one.

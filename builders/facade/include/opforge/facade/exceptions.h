@@ -7,11 +7,18 @@ namespace pybind11 {
 inline namespace opforge_facade {
 
 using error_already_set = ::opforge_facade_python::Raised;
-#define OPFORGE_EXCEPTION(name, python)                                           \
-    class name : public std::runtime_error {                                      \
-    public:                                                                       \
-        explicit name(const std::string& text = "") : std::runtime_error(text) {} \
-        static PyObject* type() { return opforge_PyExc_##python; }                \
+class builtin_exception : public std::runtime_error {
+public:
+    builtin_exception(const std::string& text, PyObject* type) : std::runtime_error(text), type_(type) {}
+    PyObject* type() const { return type_; }
+
+private:
+    PyObject* type_;
+};
+#define OPFORGE_EXCEPTION(name, python)                                                                  \
+    class name : public builtin_exception {                                                              \
+    public:                                                                                              \
+        explicit name(const std::string& text = "") : builtin_exception(text, opforge_PyExc_##python) {} \
     };
 OPFORGE_EXCEPTION(value_error, ValueError)
 OPFORGE_EXCEPTION(type_error, TypeError)
@@ -28,41 +35,44 @@ namespace detail {
 using namespace ::opforge_facade_detail;
 using namespace ::opforge_facade_python;
 
-// Sets the Python exception for the C++ exception that is being handled, as torch and pybind11 do.
+// The type of Python's exception for a C++ one, as torch and pybind11 have it.
+OPFORGE_COLD inline PyObject* python_type_of(const std::exception& e) {
+    if (const auto* own = dynamic_cast<const builtin_exception*>(&e)) {
+        return own->type();
+    }
+#define OPFORGE_IS(cpp, python)         \
+    if (dynamic_cast<const cpp*>(&e)) { \
+        return opforge_PyExc_##python;  \
+    }
+    OPFORGE_IS(c10::IndexError, IndexError)
+    OPFORGE_IS(c10::ValueError, ValueError)
+    OPFORGE_IS(c10::TypeError, TypeError)
+    OPFORGE_IS(c10::NotImplementedError, NotImplementedError)
+    OPFORGE_IS(std::bad_alloc, MemoryError)
+    OPFORGE_IS(std::domain_error, ValueError)
+    OPFORGE_IS(std::invalid_argument, ValueError)
+    OPFORGE_IS(std::length_error, ValueError)
+    OPFORGE_IS(std::out_of_range, IndexError)
+    OPFORGE_IS(std::range_error, ValueError)
+    OPFORGE_IS(std::overflow_error, OverflowError)
+#undef OPFORGE_IS
+    return opforge_PyExc_RuntimeError;
+}
+// Sets the Python exception for the C++ exception that is being handled. It has few handlers: a compiler makes more
+// code for one than for asking for a type.
 OPFORGE_COLD inline void translate() {
     try {
         throw;
     } catch (const Raised& e) {
         e.restore();
-#define OPFORGE_TRANSLATE(cpp, python) \
-    }                                  \
-    catch (const cpp& e) {             \
-        raise(python, e.what());
-        OPFORGE_TRANSLATE(c10::IndexError, opforge_PyExc_IndexError)
-        OPFORGE_TRANSLATE(c10::ValueError, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(c10::TypeError, opforge_PyExc_TypeError)
-        OPFORGE_TRANSLATE(c10::NotImplementedError, opforge_PyExc_NotImplementedError)
-    } catch (const c10::LinAlgError& e) {
-        raise_torch_error("torch.linalg", "LinAlgError", e.what());
-    } catch (const c10::OutOfMemoryError& e) {
-        raise_torch_error("torch", "OutOfMemoryError", e.what());
-        OPFORGE_TRANSLATE(value_error, value_error::type())
-        OPFORGE_TRANSLATE(type_error, type_error::type())
-        OPFORGE_TRANSLATE(index_error, index_error::type())
-        OPFORGE_TRANSLATE(key_error, key_error::type())
-        OPFORGE_TRANSLATE(attribute_error, attribute_error::type())
-        OPFORGE_TRANSLATE(import_error, import_error::type())
-        OPFORGE_TRANSLATE(buffer_error, buffer_error::type())
-        OPFORGE_TRANSLATE(stop_iteration, stop_iteration::type())
-        OPFORGE_TRANSLATE(std::bad_alloc, opforge_PyExc_MemoryError)
-        OPFORGE_TRANSLATE(std::domain_error, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::invalid_argument, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::length_error, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::out_of_range, opforge_PyExc_IndexError)
-        OPFORGE_TRANSLATE(std::range_error, opforge_PyExc_ValueError)
-        OPFORGE_TRANSLATE(std::overflow_error, opforge_PyExc_OverflowError)
-        OPFORGE_TRANSLATE(std::exception, opforge_PyExc_RuntimeError)
-#undef OPFORGE_TRANSLATE
+    } catch (const std::exception& e) {
+        if (dynamic_cast<const c10::LinAlgError*>(&e)) {
+            raise_torch_error("torch.linalg", "LinAlgError", e.what());
+        } else if (dynamic_cast<const c10::OutOfMemoryError*>(&e)) {
+            raise_torch_error("torch", "OutOfMemoryError", e.what());
+        } else {
+            raise(python_type_of(e), e.what());
+        }
     } catch (...) {
         raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
     }

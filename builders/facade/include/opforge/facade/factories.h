@@ -9,6 +9,7 @@ extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_fro
 
 namespace at {
 inline namespace opforge_facade {
+OPFORGE_IF_USED
 inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
     if (sizes.size() != strides.size()) {
         c10::facade::fail(c10::facade::text("from_blob: ", sizes.size(), " sizes and ", strides.size(),
@@ -24,6 +25,7 @@ inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, cons
         "from_blob");
     return facade::with_grad(options, Tensor::adopt(h));
 }
+OPFORGE_IF_USED
 inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {}) {
     return from_blob(data, sizes, c10::contiguous_strides(sizes), options);
 }

@@ -110,10 +110,14 @@ struct AutogradContext {
     AutogradContext& operator=(const AutogradContext&) = delete;
 
     void save_for_backward(variable_list list) { to_save_ = std::move(list); }
+    OPFORGE_IF_USED
     variable_list get_saved_variables() const { return saved_; }
+    OPFORGE_IF_USED
     void mark_dirty(const variable_list& list) { dirty_ = list; }
+    OPFORGE_IF_USED
     void mark_non_differentiable(const variable_list& list) { non_differentiable_ = list; }
     void set_materialize_grads(bool value) { materialize_ = value; }
+    OPFORGE_IF_USED
     bool needs_input_grad(size_t i) const {
         if (i >= needs_.size()) {
             c10::facade::fail<c10::IndexError>(
@@ -128,6 +132,7 @@ struct AutogradContext {
     std::vector<bool> needs_;
     bool materialize_ = true;
 };
+OPFORGE_IF_USED
 inline bool any_variable_requires_grad(const variable_list& list) {
     return std::any_of(list.begin(), list.end(), [](const Variable& v) { return v.defined() && v.requires_grad(); });
 }

@@ -38,6 +38,7 @@ namespace functional {
 using at::Tensor;
 
 #define OPFORGE_OPTION(TYPE, NAME, ...)          \
+    OPFORGE_IF_USED                              \
     auto NAME(const TYPE& value) -> Self& {      \
         NAME##_ = value;                         \
         return *this;                            \
@@ -60,6 +61,7 @@ Tensor pad(const Tensor& x, const PadFuncOptions& o) {
                                                 is_constant ? std::optional<double>(o.value()) : std::nullopt);
 }
 
+OPFORGE_IF_USED
 inline std::optional<Tensor> or_none(const Tensor& t) { return t.defined() ? std::optional<Tensor>(t) : std::nullopt; }
 template <size_t D>
 struct ConvFuncOptions {
@@ -272,6 +274,7 @@ Tensor one_hot(const Tensor& x, int64_t classes = -1) {
 }
 
 // 0 for every element, 1 for the mean, 2 for the sum, as the operators take it.
+OPFORGE_IF_USED
 inline int64_t reduction_of(const Mode& mode) {
     const std::string_view name = mode.name;
     return name == "none" ? 0 : name == "mean" ? 1 : 2;

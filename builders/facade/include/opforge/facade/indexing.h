@@ -16,6 +16,7 @@ inline constexpr NoneIndex None{};
 inline constexpr EllipsisIndexType Ellipsis{};
 
 struct Slice {
+    OPFORGE_IF_USED
     Slice(std::optional<int64_t> start = std::nullopt, std::optional<int64_t> stop = std::nullopt,
           std::optional<int64_t> step = std::nullopt)
         : step_(step.value_or(1)) {
@@ -34,16 +35,22 @@ private:
 };
 
 struct TensorIndex {
+    OPFORGE_IF_USED
     TensorIndex(NoneIndex v) : value(v) {}
+    OPFORGE_IF_USED
     TensorIndex(std::nullopt_t) : value(NoneIndex()) {}
+    OPFORGE_IF_USED
     TensorIndex(EllipsisIndexType v) : value(v) {}
+    OPFORGE_IF_USED
     TensorIndex(const char* text) : value(EllipsisIndexType()) {
         if (std::string_view(text) != "...") {
             c10::facade::fail(
                 c10::facade::text("Expected \"...\" to represent an ellipsis index, but got \"", text, "\""));
         }
     }
+    OPFORGE_IF_USED
     TensorIndex(Slice v) : value(v) {}
+    OPFORGE_IF_USED
     TensorIndex(Tensor v) : value(std::move(v)) {}
     template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>>
     TensorIndex(T v) : value(bool{v}) {}
@@ -212,7 +219,10 @@ Tensor Tensor::operator[](const Tensor& i) const {
     }
     return (*this)[i.item()];
 }
-inline Tensor& Tensor::operator=(const Scalar& value) && { return fill_(value); }
+template <int>
+Tensor& Tensor::operator=(const Scalar& value) && {
+    return fill_(value);
+}
 
 template <int>
 Scalar Tensor::item() const {

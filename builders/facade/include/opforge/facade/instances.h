@@ -46,6 +46,7 @@ struct Class {
     void* (*to_base)(void*) = nullptr;
     int module = 0;  // of Loading: which run of the module's body made it
 };
+OPFORGE_IF_USED
 inline std::map<std::type_index, Class*>& classes() {
     static auto* all = new std::map<std::type_index, Class*>();
     return *all;
@@ -55,6 +56,7 @@ const Class* class_of() {
     auto found = classes().find(typeid(T));
     return found == classes().end() ? nullptr : found->second;
 }
+OPFORGE_IF_USED
 OPFORGE_COLD inline std::string demangled(const std::type_info& type) {
     int status = 0;
     std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
@@ -87,12 +89,14 @@ struct Objects {
     std::mutex lock;
     std::multimap<std::pair<const void*, const Class*>, Instance*> all;
 };
+OPFORGE_IF_USED
 inline Objects& objects() {
     static auto* made = new Objects();  // capsules end after this library's statics
     return *made;
 }
 // Returns the newest living object of a C++ object, or an empty reference. An object whose end has begun is none: a
 // callback of a weak reference to it would get it back after that.
+OPFORGE_IF_USED
 inline Ref living_object(const void* address, const Class* type) {
     std::vector<Ref> owners;
     {
@@ -111,6 +115,7 @@ inline Ref living_object(const void* address, const Class* type) {
     return {};
 }
 constexpr const char* instance_name = "opforge.instance";
+OPFORGE_IF_USED
 inline const Name& slot() {
     static std::atomic<const Name*> made{nullptr};
     if (!made) {
@@ -118,6 +123,7 @@ inline const Name& slot() {
     }
     return *made;
 }
+OPFORGE_IF_USED
 inline void free_instance(PyObject* capsule) {
     std::unique_ptr<Instance> instance(static_cast<Instance*>(opforge_PyCapsule_GetPointer(capsule, instance_name)));
     {
@@ -137,11 +143,12 @@ inline void free_instance(PyObject* capsule) {
 }
 // Returns what is behind an object of a registered class: null if its constructor has not run. The slot is read and
 // set without the __getattr__ and __setattr__ of a subclass in Python.
+OPFORGE_IF_USED
 inline Instance* instance_of(PyObject* o) {
     Ref capsule = Ref::steal(opforge_PyObject_GenericGetAttr(o, slot().get()));
     void* instance = nullptr;
     if (capsule && is(capsule.get(), &opforge_PyCapsule_Type) &&
-        opforge_PyCapsule_GetDestructor(capsule.get()) == free_instance) {  // of this library, and of no other
+        opforge_PyCapsule_GetDestructor(capsule.get()) == &free_instance<>) {  // of this library, and of no other
         instance = opforge_PyCapsule_GetPointer(capsule.get(), instance_name);
     }
     if (!instance) {
@@ -149,10 +156,11 @@ inline Instance* instance_of(PyObject* o) {
     }
     return static_cast<Instance*>(instance);
 }
+OPFORGE_IF_USED
 inline void put_instance(PyObject* o, Instance made) {
     Ref owner = checked(opforge_PyWeakref_NewRef(o, nullptr));
     auto instance = std::make_unique<Instance>(std::move(made));
-    Ref capsule = checked(opforge_PyCapsule_New(instance.get(), instance_name, free_instance));
+    Ref capsule = checked(opforge_PyCapsule_New(instance.get(), instance_name, &free_instance<>));
     instance->owner = owner.release();
     {
         std::lock_guard<std::mutex> hold(objects().lock);
@@ -161,6 +169,7 @@ inline void put_instance(PyObject* o, Instance made) {
     instance.release();  // the capsule's from here on
     checked(opforge_PyObject_GenericSetAttr(o, slot().get(), capsule.get()));
 }
+OPFORGE_IF_USED
 inline void keep_alive(PyObject* nurse, PyObject* patient) {
     if (is_none(nurse) || is_none(patient)) {
         return;
@@ -173,11 +182,13 @@ inline void keep_alive(PyObject* nurse, PyObject* patient) {
     std::lock_guard<std::mutex> hold(objects().lock);
     instance->kept.push_back(patient);
 }
+OPFORGE_IF_USED
 [[noreturn]] OPFORGE_COLD inline void raise_without_constructor(const Class& c) {
     raise(opforge_PyExc_TypeError, (c.name + ".__init__() must be called when overriding __init__").c_str());
     throw Raised();
 }
 // Returns the C++ object behind an object, or null if that is none of the class.
+OPFORGE_IF_USED
 inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<void>* held = nullptr) {
     if (!wanted || !is(o, reinterpret_cast<_typeobject*>(wanted->type))) {
         return nullptr;
@@ -198,6 +209,7 @@ inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<voi
     }
     return pointer;
 }
+OPFORGE_IF_USED
 inline Ref new_object(const Class* c) {
     static std::atomic<PyObject*> make{nullptr};
     if (!make) {

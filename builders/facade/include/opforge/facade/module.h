@@ -106,18 +106,27 @@ struct Argument {
     bool converts = true;
     bool takes_none = true;
 };
+// Which keeps which alive: the result, or an argument from 1 on.
+struct Keep {
+    size_t nurse, patient;
+    Keep* next;
+};
 constexpr size_t nowhere = static_cast<size_t>(-1);
 // One C++ function behind a Python name.
 struct Overload {
-    std::vector<Argument> arguments;
-    std::vector<std::string> types, exact_types;  // the second for arguments that are not converted
-    std::string name, result, doc;
+    Argument* arguments = nullptr;  // as many as are stated: each was made with room for those that are left out
+    size_t stated = 0;
+    // What names the types of the parameters, and then of the result: of an argument that is converted, or of a value.
+    std::string (*const* type_names)(bool) = nullptr;
+    size_t parameters = 0;
+    std::string name, doc;
+    std::string signature;  // as the types were named when the function was added
     size_t positional = 0, only_positional = 0;
     size_t rest = nowhere, names = nowhere;  // where py::args and py::kwargs are
     bool is_method = false;
     bool is_operator = false;  // other operands are Python's to try
     return_value_policy policy = return_value_policy::automatic;
-    std::vector<std::pair<size_t, size_t>> keeps;  // which keeps which alive: the result, and arguments from 1
+    Keep* keeps = nullptr;
     // By pointers, so that a module without them has no code of theirs: what keeps, what makes the rest of the
     // arguments, and whether the constructor of an object has run, which a constructor's overload has.
     void (*keep)(PyObject*, PyObject*) = nullptr;
@@ -128,30 +137,35 @@ struct Overload {
     void* function = nullptr;
     Overload* next = nullptr;
 
-    OPFORGE_COLD std::string signature() const {
-        std::string text = "(";
-        for (size_t i = 0; i < types.size(); ++i) {
+    const Argument* argument(size_t i) const { return i < stated ? &arguments[i] : nullptr; }
+    void state(const Argument& argument) { arguments[stated++] = argument; }
+    OPFORGE_COLD void sign() {
+        std::string& text = signature = "(";
+        for (size_t i = 0; i < parameters; ++i) {
+            const Argument* argument = this->argument(i);
             text += i ? ", " : "";
             text += i && i == only_positional ? "/, " : "";
-            if (i == rest || i == names) {
-                text += types[i];
-                continue;
+            if (i != rest && i != names) {
+                text += i == positional && rest == nowhere ? "*, " : "";
+                if (argument && !argument->name.empty()) {
+                    text += argument->name;
+                } else if (is_method && i == 0) {
+                    text += "self";
+                } else {
+                    text += "arg";
+                    c10::facade::append(text, i - is_method);
+                }
+                text += ": ";
             }
-            if (i == positional && rest == nowhere) {
-                text += "*, ";
-            }
-            const bool named = i < arguments.size() && !arguments[i].name.empty();
-            const std::string number = std::to_string(i - (is_method && i > 0));
-            text += (named                 ? arguments[i].name
-                     : is_method && i == 0 ? "self"
-                                           : "arg" + number) +
-                    ": " + (i < arguments.size() && !arguments[i].converts ? exact_types[i] : types[i]);
-            if (i < arguments.size() && arguments[i].otherwise) {
-                text += " = " + shown(arguments[i].otherwise.get());
+            text += type_names[i](!argument || argument->converts);
+            if (argument && argument->otherwise) {
+                text += " = ";
+                text += shown(argument->otherwise.get());
             }
         }
-        text += only_positional && only_positional == types.size() ? ", /" : "";
-        return text + ") -> " + result;
+        text += only_positional && only_positional == parameters ? ", /" : "";
+        text += ") -> ";
+        text += type_names[parameters](false);
     }
 };
 struct MethodDef {  // PyMethodDef of the stable ABI
@@ -221,7 +235,7 @@ inline std::string key_text(PyObject* key) {
 }
 // Puts a call's values in the order of the function's parameters: false if they are not its arguments.
 inline bool bind(const Overload& f, const Given& given, PyObject** values, Ref* made) {
-    const size_t n = f.types.size();
+    const size_t n = f.parameters;
     if (given.positional > f.positional && f.rest == nowhere) {
         return false;
     }
@@ -231,7 +245,7 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values, Ref* 
             values[i] = (made[i == f.names] = f.gather(f, given, i)).get();
             continue;
         }
-        const Argument* argument = i < f.arguments.size() ? &f.arguments[i] : nullptr;
+        const Argument* argument = f.argument(i);
         const bool can_be_named = given.named && argument && !argument->name.empty() && i >= f.only_positional;
         PyObject* value = nullptr;
         if (i < given.positional && i < f.positional) {
@@ -259,25 +273,35 @@ inline bool bind(const Overload& f, const Given& given, PyObject** values, Ref* 
 OPFORGE_COLD inline std::string constructor_signature(const std::string& text) {
     const size_t begin = sizeof("(self: ") - 1, last = text.rfind(" -> "), comma = text.find(", ");
     const size_t end = comma < last ? comma : text.rfind(')', last), next = comma < last ? comma + 2 : end;
-    return text.substr(begin, end - begin) + "(" + text.substr(next, last - next);
+    const std::string_view all = text;
+    return c10::facade::joined({all.substr(begin, end - begin), "(", all.substr(next, last - next)});
 }
 OPFORGE_COLD inline std::string no_match(const Function& f, const Given& given) {
     const bool is_constructor = f.overloads->has_run;
-    std::string text = f.name + "(): incompatible " + (is_constructor ? "constructor" : "function") +
-                       " arguments. The following argument types are supported:\n";
+    std::string text = f.name;
+    text += "(): incompatible ";
+    text += is_constructor ? "constructor" : "function";
+    text += " arguments. The following argument types are supported:\n";
     size_t i = 0;
     for (const Overload* overload = f.overloads; overload; overload = overload->next) {
-        text += "    " + std::to_string(++i) + ". " +
-                (is_constructor ? constructor_signature(overload->signature()) : overload->signature()) + "\n";
+        text += "    ";
+        c10::facade::append(text, ++i);
+        text += ". ";
+        text += is_constructor ? constructor_signature(overload->signature) : overload->signature;
+        text += "\n";
     }
     text += "\nInvoked with: ";
     for (size_t k = is_constructor; k < given.positional; ++k) {
-        text += (k > is_constructor ? ", " : "") + shown(given.values[k]);
+        text += k > is_constructor ? ", " : "";
+        text += shown(given.values[k]);
     }
     if (given.named > 0) {
         text += given.positional > is_constructor ? "; kwargs: " : "kwargs: ";
         for (size_t k = 0; k < given.named; ++k) {
-            text += (k ? ", " : "") + key_text(given.name(k)) + "=" + shown(given.values[given.positional + k]);
+            text += k ? ", " : "";
+            text += key_text(given.name(k));
+            text += "=";
+            text += shown(given.values[given.positional + k]);
         }
     }
     return text;
@@ -296,20 +320,23 @@ inline Ref call_overloads(const Function& f, const Given& given) {
             if (!bind(overload, given, values, made)) {
                 continue;
             }
-            for (size_t i = 0; i < overload.types.size(); ++i) {
-                converts[i] = pass == 1 && (i >= overload.arguments.size() || overload.arguments[i].converts);
+            for (size_t i = 0; i < overload.parameters; ++i) {
+                const Argument* argument = overload.argument(i);
+                converts[i] = pass == 1 && (!argument || argument->converts);
             }
             Ref result;
             try {
                 result = overload.call(overload.function, values, converts, overload.policy);
             } catch (const NotRegistered&) {
-                throw type_error("Unable to convert function return value to a Python type! The signature was\n\t" +
-                                 overload.signature());
+                throw type_error(
+                    c10::facade::joined({"Unable to convert function return value to a Python type! "
+                                         "The signature was\n\t",
+                                         overload.signature}));
             }
             if (result) {
-                for (const auto& [nurse, patient] : overload.keeps) {
-                    overload.keep(nurse ? values[nurse - 1] : result.get(),
-                                  patient ? values[patient - 1] : result.get());
+                for (const Keep* k = overload.keeps; k; k = k->next) {
+                    overload.keep(k->nurse ? values[k->nurse - 1] : result.get(),
+                                  k->patient ? values[k->patient - 1] : result.get());
                 }
                 return result;
             }
@@ -419,41 +446,56 @@ struct guard_of<call_guard<G...>, X...> {
 template <class Y, class... X>
 struct guard_of<Y, X...> : guard_of<X...> {};
 
+OPFORGE_IF_USED
 inline void extra(Overload& o, const char* doc) { o.doc = doc; }
+OPFORGE_IF_USED
 inline void extra(Overload& o, const std::string& doc) { o.doc = doc; }
-inline void extra(Overload& o, const arg& a) {
-    o.arguments.push_back({a.name ? a.name : "", {}, a.converts, a.takes_none});
-}
+OPFORGE_IF_USED
+inline void extra(Overload& o, const arg& a) { o.state({a.name ? a.name : "", {}, a.converts, a.takes_none}); }
+OPFORGE_IF_USED
 inline void extra(Overload& o, const arg_v& a) {
     if (!a.not_registered.empty()) {
-        throw import_error("arg(): could not convert default argument '" +
-                           (a.name ? std::string(a.name) + ": " : std::string()) + a.not_registered +
-                           (o.name.empty() ? "'" : "' in function '" + o.name + "'") +
-                           " into a Python object (type not registered yet?)");
+        throw import_error(c10::facade::joined(
+            {"arg(): could not convert default argument '", a.name ? a.name : "", a.name ? ": " : "", a.not_registered,
+             "'", o.name.empty() ? "" : " in function '", o.name, o.name.empty() ? "" : "'",
+             " into a Python object (type not registered yet?)"}));
     }
-    o.arguments.push_back({a.name ? a.name : "", a.value, a.converts, a.takes_none});
+    o.state({a.name ? a.name : "", a.value, a.converts, a.takes_none});
 }
-inline void extra(Overload& o, kw_only) { o.positional = o.arguments.size(); }
-inline void extra(Overload& o, pos_only) { o.only_positional = o.arguments.size(); }
+inline void extra(Overload& o, kw_only) { o.positional = o.stated; }
+inline void extra(Overload& o, pos_only) { o.only_positional = o.stated; }
 template <class... G>
 void extra(Overload&, call_guard<G...>) {}
 template <size_t A, size_t B>
 void extra(Overload& o, keep_alive<A, B>) {
-    o.keeps.emplace_back(A, B);
-    o.keep = py_detail::keep_alive;
+    o.keeps = new Keep{A, B, o.keeps};
+    o.keep = &py_detail::keep_alive<>;
 }
 inline void extra(Overload& o, return_value_policy policy) { o.policy = policy; }
 inline void extra(Overload& o, is_operator) { o.is_operator = true; }
 
 OPFORGE_COLD inline std::string doc_of(const Function& f) {
     const bool several = f.overloads->next;
-    std::string text = several ? f.name + "(*args, **kwargs)\nOverloaded function.\n\n" : "";
+    std::string text;
+    if (several) {
+        text += f.name;
+        text += "(*args, **kwargs)\nOverloaded function.\n\n";
+    }
     size_t i = 0;
     for (const Overload* o = f.overloads; o; o = o->next) {
-        text += i > 0 ? "\n" : "";
-        ++i;
-        text += (several ? std::to_string(i) + ". " : "") + f.name + o->signature() + "\n";
-        text += o->doc.empty() ? "" : "\n" + o->doc + "\n";
+        text += i++ > 0 ? "\n" : "";
+        if (several) {
+            c10::facade::append(text, i);
+            text += ". ";
+        }
+        text += f.name;
+        text += o->signature;
+        text += "\n";
+        if (!o->doc.empty()) {
+            text += "\n";
+            text += o->doc;
+            text += "\n";
+        }
     }
     return text;
 }
@@ -498,27 +540,26 @@ OPFORGE_COLD inline Ref function_object(Function* f, const Ref& address, const R
 }
 enum class Kind { Function, Method, Static };
 // What of an overload is the same code for every signature: before what is stated beside the function, and after it.
-OPFORGE_COLD inline Overload* new_overload(const char* name, Kind kind, const TypeName* names, size_t n,
-                                           bool has_named_arguments) {
+OPFORGE_COLD inline Overload* new_overload(const char* name, Kind kind, const TypeName* names, size_t n, size_t room) {
     auto* overload = new Overload();
     overload->name = name;
-    for (size_t i = 0; i < n; ++i) {
-        overload->types.push_back(names[i](true));
-        overload->exact_types.push_back(names[i](false));
-    }
-    overload->result = names[n](false);
-    overload->positional = n;
+    overload->type_names = names;
+    overload->parameters = overload->positional = n;
     overload->is_method = kind == Kind::Method;
-    if (overload->is_method && has_named_arguments) {
-        overload->arguments.push_back({"self", {}, true, false});
+    overload->arguments = room ? new Argument[room] : nullptr;
+    if (overload->is_method && room) {
+        overload->state({"self", {}, true, false});
     }
     return overload;
 }
 OPFORGE_COLD inline void check_arguments(const Overload& overload) {
-    if (!overload.arguments.empty() && overload.arguments.size() != overload.types.size()) {
-        throw std::runtime_error("the function '" + overload.name + "' has " + std::to_string(overload.types.size()) +
-                                 " arguments, and " + std::to_string(overload.arguments.size()) +
-                                 " py::arg were given");
+    if (overload.stated && overload.stated != overload.parameters) {
+        std::string text = c10::facade::joined({"the function '", overload.name, "' has "});
+        c10::facade::append(text, overload.parameters);
+        text += " arguments, and ";
+        c10::facade::append(text, overload.stated);
+        text += " py::arg were given";
+        throw std::runtime_error(text);
     }
 }
 // Returns the values behind the positional parameters, or those whose names no parameter has.
@@ -534,8 +575,8 @@ OPFORGE_COLD inline Ref gathered(const Overload& f, const Given& given, size_t p
     for (size_t i = 0; i < given.named; ++i) {
         const std::string text = key_text(given.name(i));
         bool is_known = false;
-        for (const Argument& argument : f.arguments) {
-            is_known |= !argument.name.empty() && argument.name == text;
+        for (size_t k = 0; k < f.stated; ++k) {
+            is_known |= !f.arguments[k].name.empty() && f.arguments[k].name == text;
         }
         if (!is_known) {
             checked(opforge_PyDict_SetItem(dict.get(), given.name(i), given.values[given.positional + i]));
@@ -547,8 +588,11 @@ OPFORGE_COLD inline Ref gathered(const Overload& f, const Given& given, size_t p
 OPFORGE_IF_USED
 OPFORGE_COLD inline void skip_gathered(Overload& f) {
     for (size_t place : {f.rest, f.names}) {
-        if (!f.arguments.empty() && place <= f.arguments.size()) {
-            f.arguments.insert(f.arguments.begin() + static_cast<std::ptrdiff_t>(place), Argument());
+        if (f.stated && place <= f.stated) {
+            for (size_t i = f.stated++; i > place; --i) {
+                f.arguments[i] = f.arguments[i - 1];
+            }
+            f.arguments[place] = Argument();
         }
     }
 }
@@ -558,7 +602,8 @@ OPFORGE_COLD Overload* overload_of(const char* name, Kind kind, F&& f, const X&.
     using Guard = typename guard_of<X...>::type;
     using Caller = Call<std::decay_t<F>, signature_t<F>, Guard>;
     constexpr bool has_named_arguments = (std::is_base_of_v<arg, X> || ...);
-    Overload* overload = new_overload(name, kind, Caller::type_names(), Caller::arity, has_named_arguments);
+    constexpr size_t room = has_named_arguments ? Caller::arity + sizeof...(X) + 1 : 0;  // with self, and py::args
+    Overload* overload = new_overload(name, kind, Caller::type_names(), Caller::arity, room);
     constexpr size_t rest = Caller::template place_of<args>(), names = Caller::template place_of<kwargs>();
     if constexpr (rest != nowhere || names != nowhere) {
         overload->rest = rest;
@@ -571,6 +616,7 @@ OPFORGE_COLD Overload* overload_of(const char* name, Kind kind, F&& f, const X&.
         skip_gathered<>(*overload);
     }
     check_arguments(*overload);
+    overload->sign();
     overload->call = Caller::run;
     overload->function = new Caller{std::forward<F>(f)};
     return overload;

@@ -27,11 +27,15 @@ struct ops {
 #pragma GCC diagnostic pop
 
 // Those that torch writes by hand. The first four are of one dimension, which would be the bool of another overload.
+OPFORGE_IF_USED
 inline Tensor var(const Tensor& self, int dim) { return self.var(dim); }
+OPFORGE_IF_USED
 inline Tensor std(const Tensor& self, int dim) { return self.std(dim); }
+OPFORGE_IF_USED
 inline std::tuple<Tensor, Tensor> var_mean(const Tensor& self, int dim) {
     return var_mean(self, OptionalIntArrayRef(IntArrayRef(int64_t{dim})));
 }
+OPFORGE_IF_USED
 inline std::tuple<Tensor, Tensor> std_mean(const Tensor& self, int dim) {
     return std_mean(self, OptionalIntArrayRef(IntArrayRef(int64_t{dim})));
 }
@@ -40,10 +44,15 @@ inline int64_t size(const Tensor& tensor, int64_t dim) { return tensor.size(dim)
 inline int64_t stride(const Tensor& tensor, int64_t dim) { return tensor.stride(dim); }
 inline bool is_complex(const Tensor& tensor) { return tensor.is_complex(); }
 inline bool is_floating_point(const Tensor& tensor) { return tensor.is_floating_point(); }
+OPFORGE_IF_USED
 inline bool is_signed(const Tensor& tensor) { return tensor.is_signed(); }
+OPFORGE_IF_USED
 inline bool is_inference(const Tensor& tensor) { return tensor.is_inference(); }
+OPFORGE_IF_USED
 inline bool is_conj(const Tensor& tensor) { return tensor.is_conj(); }
+OPFORGE_IF_USED
 inline bool is_neg(const Tensor& tensor) { return tensor.is_neg(); }
+OPFORGE_IF_USED
 inline Tensor conj(const Tensor& tensor) { return tensor.conj(); }
 
 }  // namespace opforge_facade

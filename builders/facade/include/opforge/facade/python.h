@@ -211,13 +211,24 @@ public:
         PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
         opforge_PyErr_Fetch(&type, &value, &trace);
         opforge_PyErr_NormalizeException(&type, &value, &trace);
-        state_ = std::make_shared<State>();
-        state_->type = type;
-        state_->value = value;
-        state_->trace = trace;
+        state_ = new State{type, value, trace};
         Ref shown = Ref::steal(value ? opforge_PyObject_Str(value) : nullptr);
         Ref name = Ref::steal(type ? opforge_PyObject_GetAttrString(type, "__name__") : nullptr);
-        text_ = text(name) + ": " + text(shown);
+        text_ = c10::facade::joined({text(name), ": ", text(shown)});
+    }
+    Raised(const Raised& other) : std::exception(other), state_(other.state_), text_(other.text_) {
+        state_->owners.fetch_add(1);
+    }
+    Raised& operator=(const Raised& other) {
+        Raised copy(other);
+        std::swap(state_, copy.state_);
+        text_ = other.text_;
+        return *this;
+    }
+    ~Raised() override {
+        if (state_->owners.fetch_sub(1) == 1) {
+            delete state_;
+        }
     }
     const char* what() const noexcept override { return text_.c_str(); }
     bool matches(PyObject* type) const { return opforge_PyErr_GivenExceptionMatches(state_->type, type) != 0; }
@@ -234,9 +245,11 @@ public:
     }
 
 private:
+    // Counted here: the code of a std::shared_ptr would be in every library.
     struct State {
-        PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-        State() = default;
+        State(PyObject* type, PyObject* value, PyObject* trace) : type(type), value(value), trace(trace) {}
+        PyObject *type, *value, *trace;
+        std::atomic<long> owners{1};
         State(const State&) = delete;
         State& operator=(const State&) = delete;
         ~State() {
@@ -256,7 +269,7 @@ private:
         opforge_PyErr_Clear();
         return p ? std::string(p, static_cast<size_t>(n)) : "an exception";
     }
-    std::shared_ptr<State> state_;
+    State* state_;
     std::string text_;
 };
 inline Ref checked(PyObject* owned) {

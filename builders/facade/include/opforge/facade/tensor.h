@@ -148,6 +148,7 @@ public:
     Tensor& operator=(const Tensor&) & = default;
     Tensor& operator=(Tensor&&) & noexcept = default;
     // What is assigned to a temporary, as x[0] = y, is copied into its elements.
+    OPFORGE_IF_USED
     Tensor& operator=(const Scalar& value) &&;
     Tensor& operator=(const Tensor& other) && { return static_cast<Tensor&&>(*this).assign(other); }
     Tensor& operator=(Tensor&& other) && { return static_cast<Tensor&&>(*this).assign(other); }

@@ -45,6 +45,7 @@ integer_range<I> irange(I end) {
 inline int64_t maybe_wrap_dim(int64_t dim, int64_t count, bool wrap_scalar = true) {
     return at::facade::wrapped_dim(dim, count, wrap_scalar);
 }
+OPFORGE_IF_USED
 inline int64_t multiply_integers(IntArrayRef list) {
     return std::accumulate(list.begin(), list.end(), int64_t{1}, std::multiplies<int64_t>());
 }
@@ -149,6 +150,7 @@ struct TensorArg {
     const Tensor* operator->() const { return &tensor; }
     const Tensor& operator*() const { return tensor; }
 };
+OPFORGE_IF_USED
 inline std::ostream& operator<<(std::ostream& stream, const TensorArg& t) {
     return t.pos == 0 ? stream << '\'' << t.name << '\'' : stream << "argument #" << t.pos << " '" << t.name << '\'';
 }
@@ -157,11 +159,13 @@ inline void checkDim(CheckedFrom c, const TensorArg& t, int64_t dim) {
     TORCH_CHECK(t->dim() == dim, "Expected ", dim, "-dimensional tensor, but got ", t->dim(),
                 "-dimensional tensor for ", t, " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkSize(CheckedFrom c, const TensorArg& t, IntArrayRef size) {
     checkDim(c, t, static_cast<int64_t>(size.size()));
     TORCH_CHECK(t->sizes() == size, "Expected tensor of size ", size, ", but got tensor of size ", t->sizes(), " for ",
                 t, " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
 inline void checkSize(CheckedFrom c, const TensorArg& t, int64_t dim, int64_t size) {
     TORCH_CHECK(t->size(dim) == size, "Expected tensor to have size ", size, " at dimension ", dim, ", but got size ",
                 t->size(dim), " for ", t, " (while checking arguments for ", c, ")");

@@ -88,6 +88,7 @@ bool operator==(ArrayRef<T> a, const std::vector<T>& b) {
     return a.equals(ArrayRef<T>(b));
 }
 using IntArrayRef = ArrayRef<int64_t>;
+OPFORGE_IF_USED
 inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
     std::vector<int64_t> strides(sizes.size());
     int64_t step = 1;
@@ -359,6 +360,7 @@ inline ScalarType toRealValueType(ScalarType t) {
            : t == ScalarType::ComplexDouble ? ScalarType::Double
                                             : t;
 }
+OPFORGE_IF_USED
 inline ScalarType toComplexType(ScalarType t) {
     switch (t) {
         case ScalarType::BFloat16:
@@ -501,7 +503,9 @@ private:
     DeviceType type_ = DeviceType::CPU;
     DeviceIndex index_ = -1;
 };
+OPFORGE_IF_USED
 inline std::ostream& operator<<(std::ostream& stream, const Device& device) { return stream << device.str(); }
+OPFORGE_IF_USED
 inline std::string DeviceTypeName(DeviceType type, bool lower_case = false) {
     std::string name = Device::name(type);
     if (!lower_case) {
@@ -617,6 +621,7 @@ public:
         }
     }
 #define OPFORGE_TO(T, N) \
+    OPFORGE_IF_USED      \
     T to##N() const { return to<T>(); }
     OPFORGE_TO(uint8_t, Byte)
     OPFORGE_TO(int8_t, Char)
@@ -715,6 +720,7 @@ private:
     double real_ = 0;
     double imaginary_ = 0;
 };
+OPFORGE_IF_USED
 inline std::ostream& operator<<(std::ostream& stream, const Scalar& s) {
     if (s.isFloatingPoint()) {
         return stream << s.toDouble();
@@ -739,21 +745,45 @@ public:
     // Of a tensor, at once: one by one each copy waits for the bytes of the one before.
     TensorOptions(ScalarType t, Device d, Layout l) : dtype_(t), device_(d), layout_(l) {}
 
-    TensorOptions dtype(std::optional<ScalarType> t) const { return with(&TensorOptions::dtype_, t); }
-    TensorOptions dtype(ScalarType t) const { return with(&TensorOptions::dtype_, t); }
+    TensorOptions dtype(std::optional<ScalarType> t) const {
+        TensorOptions r = *this;
+        r.dtype_ = t;
+        return r;
+    }
+    TensorOptions dtype(ScalarType t) const { return dtype(std::optional<ScalarType>(t)); }
     TensorOptions dtype(TypeMeta t) const { return dtype(ScalarType(t)); }
     template <class T>
     TensorOptions dtype() const {
         return dtype(CppTypeToScalarType<T>::value);
     }
-    TensorOptions device(std::optional<Device> d) const { return with(&TensorOptions::device_, d); }
-    TensorOptions device(Device d) const { return with(&TensorOptions::device_, d); }
+    TensorOptions device(std::optional<Device> d) const {
+        TensorOptions r = *this;
+        r.device_ = d;
+        return r;
+    }
+    TensorOptions device(Device d) const { return device(std::optional<Device>(d)); }
     TensorOptions device(DeviceType d, DeviceIndex index = -1) const { return device(Device(d, index)); }
     TensorOptions device_index(DeviceIndex index) const { return device(Device(DeviceType::CUDA, index)); }
-    TensorOptions layout(std::optional<Layout> l) const { return with(&TensorOptions::layout_, l); }
-    TensorOptions requires_grad(std::optional<bool> r) const { return with(&TensorOptions::requires_grad_, r); }
-    TensorOptions pinned_memory(std::optional<bool> p) const { return with(&TensorOptions::pinned_, p); }
-    TensorOptions memory_format(std::optional<MemoryFormat> m) const { return with(&TensorOptions::memory_format_, m); }
+    TensorOptions layout(std::optional<Layout> l) const {
+        TensorOptions r = *this;
+        r.layout_ = l;
+        return r;
+    }
+    TensorOptions requires_grad(std::optional<bool> required) const {
+        TensorOptions r = *this;
+        r.requires_grad_ = required;
+        return r;
+    }
+    TensorOptions pinned_memory(std::optional<bool> p) const {
+        TensorOptions r = *this;
+        r.pinned_ = p;
+        return r;
+    }
+    TensorOptions memory_format(std::optional<MemoryFormat> m) const {
+        TensorOptions r = *this;
+        r.memory_format_ = m;
+        return r;
+    }
 
     Device device() const { return device_.value_or(Device(DeviceType::CPU)); }
     TypeMeta dtype() const { return dtype_ ? *dtype_ : default_dtype(); }
@@ -774,6 +804,7 @@ public:
     std::optional<bool> requires_grad_opt() const { return requires_grad_; }
     std::optional<bool> pinned_memory_opt() const { return pinned_; }
     std::optional<MemoryFormat> memory_format_opt() const { return memory_format_; }
+    OPFORGE_IF_USED
     TensorOptions merge_in(const TensorOptions& other) const {
         TensorOptions r = *this;
         r.take(&TensorOptions::dtype_, other);
@@ -787,16 +818,6 @@ public:
 
 private:
     static ScalarType default_dtype();
-    template <class T>
-    TensorOptions with(std::optional<T> TensorOptions::* field, std::optional<T> value) const {
-        TensorOptions r = *this;
-        r.*field = value;
-        return r;
-    }
-    template <class T>
-    TensorOptions with(std::optional<T> TensorOptions::* field, T value) const {
-        return with(field, std::optional<T>(value));
-    }
     template <class T>
     void take(std::optional<T> TensorOptions::* field, const TensorOptions& other) {
         if (other.*field) {
