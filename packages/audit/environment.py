@@ -117,7 +117,7 @@ def extensions(where: str = "") -> list[Extension]:
         blank = Extension(name, version, "", "", (), "", "", "", (), (), "")
         try:
             paths = _libraries(one)
-        except Exception as error:  # noqa: BLE001  # one broken list of files must not hide every other distribution
+        except Exception as error:  # one broken list of files must not hide every other distribution
             found.append(blank._replace(path=f"{_folder(one)}/RECORD", unreadable=str(error)))
             continue
         found += [extension for path in paths if (extension := _read(one, blank._replace(path=path), torch))]
@@ -231,7 +231,7 @@ def _claims_torch(one: metadata.Distribution) -> bool:
     """Returns whether a distribution says that it needs torch, or cannot be asked."""
     try:
         return any(re.match(r"torch\b(?!-)", requirement) for requirement in one.requires or ())
-    except Exception:  # noqa: BLE001  # each version of importlib raises something else
+    except Exception:  # each version of importlib raises something else
         return True
 
 

@@ -208,13 +208,27 @@ def _file_above(folder: str) -> str:
     return ""
 
 
+def _near(missing: str, folders: Sequence[str]) -> str:
+    """Returns the name of a file in one of the folders that is nearly the one that is missing; empty if none is."""
+    from contextlib import suppress
+    from difflib import get_close_matches
+
+    names: list[str] = []
+    for folder in folders:
+        with suppress(OSError):
+            names += os.listdir(os.path.join(folder, "" if os.path.isabs(missing) else os.path.dirname(missing)))
+    return next(iter(get_close_matches(os.path.basename(missing), names, n=1, cutoff=0.75)), "")
+
+
 class SourceNotFoundError(OpforgeError, FileNotFoundError):
     """A source or an include folder that a builder names does not exist."""
 
     def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
         exists = os.path.isabs(missing) and os.path.exists(missing)
         state = "does not exist" if not exists else "is a folder" if os.path.isdir(missing) else "is not a regular file"
-        advice = "Correct the name, or add the folder that holds it."
+        near = _near(missing, searched)
+        advice = f"Did you mean {near!r}? " if near else ""
+        advice += "Correct the name, or add the folder that holds it."
         archive = next(filter(None, map(_file_above, searched)), "")
         if archive:  # Python has imported the builder from it
             advice = f"{archive} is a file, and compilers read none within it: install its package unpacked."
