@@ -348,14 +348,20 @@ def _submodule_hint(text: str, file: str) -> str:
     if not MISSING_HEADER.match(text) or not os.path.isabs(file):
         return ""
     for root in map(str, Path(file).parents):
-        with suppress(OSError, UnicodeDecodeError), open(os.path.join(root, ".gitmodules"), encoding="utf-8") as listed:
-            for path in SUBMODULE.findall(listed.read()):
-                if not _has_files(os.path.join(root, path)):
-                    return (
-                        f"hint: the git submodule {path} in {root} is empty: run `git submodule update --init"
-                        " --recursive` there. An archive that a forge makes has no submodules: clone the project instead"
-                    )
+        empty = next((path for path in _submodules(root) if not _has_files(os.path.join(root, path))), "")
+        if empty:
+            return (
+                f"hint: the git submodule {empty} in {root} is empty: run `git submodule update --init --recursive`"
+                " there. An archive that a forge makes has no submodules: clone the project instead"
+            )
     return ""
+
+
+def _submodules(root: str) -> list[str]:
+    """Returns the folders of a project's git submodules, as .gitmodules names them."""
+    with suppress(OSError, UnicodeDecodeError), open(os.path.join(root, ".gitmodules"), encoding="utf-8") as listed:
+        return SUBMODULE.findall(listed.read())
+    return []
 
 
 def _has_files(folder: str) -> bool:
