@@ -359,9 +359,14 @@ def _submodule_hint(text: str, file: str) -> str:
 
 def _submodules(root: str) -> list[str]:
     """Returns the folders of a project's git submodules, as .gitmodules names them."""
-    with suppress(OSError, UnicodeDecodeError), open(os.path.join(root, ".gitmodules"), encoding="utf-8") as listed:
-        return SUBMODULE.findall(listed.read())
+    path = os.path.join(root, ".gitmodules")
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace", opener=_without_waiting) as listed:
+        return SUBMODULE.findall(listed.read(LONGEST_OUTPUT))
     return []
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # anyone may put a pipe into a folder such as /tmp
 
 
 def _has_files(folder: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support import text_files
 
@@ -256,6 +258,9 @@ def test_a_header_of_an_empty_submodule_is_a_hint_to_fetch_it(tmp_path):
     assert hint in str(build_error(missing))
     (tmp_path / "csrc" / "glm" / "glm").mkdir(parents=True)
     assert "hint: add the folder that holds glm/glm.hpp to include_dirs" in str(build_error(missing))
+    (tmp_path / ".gitmodules").unlink()
+    os.mkfifo(tmp_path / ".gitmodules")
+    assert "hint: add the folder" in str(build_error(missing)), "no list, and nothing to wait for"
 
 
 def test_c_that_is_no_cxx_is_named():
