@@ -294,6 +294,14 @@ def test_an_error_about_an_unknown_name_holds_the_similar_names():
 
 
 @pytest.mark.parametrize(
+    ("name", "near"), [("gpu", "cuda"), ("ROCm", "cuda"), ("metal", "mps"), ("sm_90", "cuda:sm_90")]
+)
+def test_what_people_call_a_device_is_answered_with_the_accelerators_name(name, near):
+    assert errors.UnknownAcceleratorError(name, ["cpu", "cuda", "mps", "npu", "xpu"], "x").near == (near,)
+    assert near not in errors.UnknownAcceleratorError(name, ["cpu", "npu", "xpu"], "x").near
+
+
+@pytest.mark.parametrize(
     ("kind", "builtin"),
     [
         (errors.SettingError, ValueError),
