@@ -327,6 +327,8 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
     """
     if "-m32" in argv:
         return "hint: -m32 builds for 32 bits, and Python and torch here have 64: remove it"
+    if "-static" in argv and "-shared" in argv:
+        return "hint: a library that Python loads cannot be linked with -static: remove it (-static-libgcc is possible)"
     joined = next((word for word in argv if FLAGS_IN_ONE.fullmatch(word)), "")
     if joined:
         return f"hint: {joined!r} is one argument to the compiler: write each flag as a string of its own"

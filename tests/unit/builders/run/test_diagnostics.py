@@ -311,6 +311,11 @@ def test_the_standard_that_torchs_headers_need_is_theirs(tmp_path, standard, is_
             "-fuse-ld=nope names",
         ),
         (
+            "g++ -shared 0.a.o -static",
+            "/usr/bin/ld: crtbeginT.o: relocation R_X86_64_32 against hidden symbol `__TMC_END__' can not be used",
+            "cannot be linked with -static",
+        ),
+        (
             "g++ '-O3 -Wall' -c a.cpp",
             "cc1plus: error: argument to '-O' should be a non-negative integer, 'g', 's', 'z' or 'fast'",
             "'-O3 -Wall' is one argument to the compiler",
