@@ -96,8 +96,8 @@ def from_files(
         "groups": tuple({**group, "sources": _below(folder, group["sources"])} for group in groups),
         "devices": devices,
         "abi": given["abi"] or detected_abi(located, groups, devices),
-        "fakes": dict(given["fakes"] or {}),
-        "signatures": dict(given["signatures"] or {}),
+        "fakes": _by_function(name, "fakes", given["fakes"]),
+        "signatures": _by_function(name, "signatures", given["signatures"]),
         "libraries": each(given["libraries"], lambda part: words(name, "libraries", part)),
         **_with_torchs(name, torchs, given),
     }
@@ -168,6 +168,15 @@ def _located_group(op: str, group: Mapping[str, Any]) -> dict[str, Any]:
         strings = each(located[name], partial(words, op, f"groups: {name}"))
         located[name] = each(strings, partial(_absolute, op))
     return located
+
+
+def _by_function(op: str, argument: str, value: Any) -> dict[str, Any]:
+    """Returns an argument that has a value for each function. Raises BuilderError for one of another type."""
+    if not isinstance(value or {}, Mapping):
+        raise errors.BuilderError(
+            op, f"{argument}={value!r}", "Expected a dict whose keys are names of the op's functions"
+        )
+    return dict(value or {})
 
 
 def _below(folder: str, sources: Any) -> Any:

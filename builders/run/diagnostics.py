@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from opforge.builders.declaration import kernel_roots
@@ -49,6 +50,10 @@ CARET_LINE = re.compile(r"^[ |]*\|?[ ]*[~^][ ~^]*$")
 """The line below the source in which g++ and clang mark the place of an error."""
 GUTTER = re.compile(r"^ *\d* \| ?")
 """The prefix that g++ prints before a line of the source."""
+FLAGS_IN_ONE = re.compile(r"-(?!ffile-prefix-map=)\S+(?:\s+-\S+)+")
+"""A word with several flags, which a shell would have split."""
+SUBMODULE = re.compile(r"^\s*path\s*=\s*(\S.*?)\s*$", re.MULTILINE)
+"""The folder of a submodule in .gitmodules."""
 STANDARD = re.compile(r"^-std=(?:c|gnu)\+\+(\w\w)$")
 STANDARDS = {"98": 0, "03": 3, "0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23, "2c": 26}
 """The names of standards that are not their years."""
@@ -131,9 +136,10 @@ def build_error(
 
 def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], is_on_facade: bool) -> str:
     """Returns what to do about a compiler's error; empty if nothing is known about it."""
-    message = error["message"]
-    hint = _flag_hint(argv, message) or (_facade_hint(message, argv) if is_on_facade else "")
-    return hint or _hint(message, context) or _standard_hint(argv, error["file"], message)
+    message, file = error["message"], error["file"]
+    hint = _flag_hint(argv, message) or _standard_hint(argv, file, message)
+    hint = hint or (_facade_hint(message, argv) if is_on_facade else "")
+    return hint or _submodule_hint(message, file) or _hint(message, context) or _language_hint(argv)
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -321,6 +327,11 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
     """
     if "-m32" in argv:
         return "hint: -m32 builds for 32 bits, and Python and torch here have 64: remove it"
+    if "-static" in argv and "-shared" in argv:
+        return "hint: a library that Python loads cannot be linked with -static: remove it (-static-libgcc is possible)"
+    joined = next((word for word in argv if FLAGS_IN_ONE.fullmatch(word)), "")
+    if joined:
+        return f"hint: {joined!r} is one argument to the compiler: write each flag as a string of its own"
     words = [part for word in argv for part in (word[4:].split(",") if word.startswith("-Wl,") else [word])]
     has_defs = "--no-undefined" in words or "--no-allow-shlib-undefined" in words or ("-z", "defs") in pairwise(words)
     if has_defs and UNDEFINED.search(text) and any(STUB.fullmatch(word) for word in argv):
@@ -332,6 +343,49 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
     if named and NO_LINKER.search(text):
         return f"hint: install the linker that {named[-1]} names, or remove that flag"
     return ""
+
+
+def _submodule_hint(text: str, file: str) -> str:
+    """Returns the hint for a missing header if the project of `file` has a git submodule without files."""
+    if not MISSING_HEADER.match(text) or not os.path.isabs(file):
+        return ""
+    for root in map(str, Path(file).parents):
+        empty = next((path for path in _submodules(root) if not _has_files(os.path.join(root, path))), "")
+        if empty:
+            return (
+                f"hint: the git submodule {empty} in {root} is empty: run `git submodule update --init --recursive`"
+                " there. An archive that a forge makes has no submodules: clone the project instead"
+            )
+    return ""
+
+
+def _submodules(root: str) -> list[str]:
+    """Returns the folders of a project's git submodules, as .gitmodules names them."""
+    path = os.path.join(root, ".gitmodules")
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace", opener=_without_waiting) as listed:
+        return SUBMODULE.findall(listed.read(LONGEST_OUTPUT))
+    return []
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # anyone may put a pipe into a folder such as /tmp
+
+
+def _has_files(folder: str) -> bool:
+    try:
+        return bool(os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _language_hint(argv: Sequence[str]) -> str:
+    """Returns a hint if the source is C, which is compiled as C++."""
+    is_c = "-c" in argv[:-1] and argv[argv.index("-c") + 1].endswith(".c")
+    return (
+        'hint: a .c file is compiled as C++: write what is both, with extern "C" before its functions' if is_c else ""
+    )
 
 
 def _standard_hint(argv: Sequence[str], file: str, text: str) -> str:
@@ -348,7 +402,10 @@ def _standard_hint(argv: Sequence[str], file: str, text: str) -> str:
     if (STANDARDS[chosen] if chosen in STANDARDS else int(chosen)) >= needed:
         return ""
     flag = flags[-1][0]
-    return f"hint: torch's headers need C++{needed}: remove {flag} from extra_compile_args, or write -std=c++{needed}"
+    return (
+        f"hint: torch's headers need C++{needed}: remove {flag} from extra_compile_args and CXXFLAGS, or write"
+        f" -std=c++{needed}"
+    )
 
 
 def _required_standard(texts: Iterable[str]) -> int:

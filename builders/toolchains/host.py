@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
 
 CANDIDATES = ("g++", "clang++")
+C_COMPILER = re.compile(r"((?:.*[-/])?)(gcc|cc|clang)(-[\d.]+)?")
+"""A C compiler's name, as in /usr/bin/x86_64-linux-gnu-gcc-12: what comes before, its own, its version."""
+CXX_NAMES = {"gcc": "g++", "cc": "c++", "clang": "clang++"}
 PATH_FLAGS = (
     *("-B", "--gcc-toolchain=", "-specs", "--specs", "--sysroot", "--config"),
     *("-isysroot", "-iprefix", "-iwithprefix", "-iwithprefixbefore", "-iwithsysroot", "-I=", "-isystem=", "-iquote="),
@@ -277,12 +281,14 @@ def machine_of(arch: Sequence[str], default: str) -> str:
 def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
     """Returns the C++ compiler's program with the flags that the variable names after it.
 
+    A C compiler links no C++ library: the C++ compiler that was installed with it is used in its place.
+
     Raises ToolchainNotFoundError, SettingError.
     """
     whole = environment.variable(variable)
     if " " in whole and os.path.dirname(whole) and (path := which(whole)):
         return (path,)  # the path of a program, with spaces that nobody has quoted
-    chosen = env_words(variable)
+    chosen = tuple(map(_cxx_of, env_words(variable)))
     if chosen:
         path = which(chosen[0])
         if path is None:
@@ -294,6 +300,13 @@ def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
         if path:
             return (path,)
     raise ToolchainNotFoundError("C++ compiler", [f"{name} on PATH" for name in CANDIDATES], INSTALL + ".")
+
+
+def _cxx_of(word: str) -> str:
+    """Returns the C++ compiler beside a C compiler; any other word as it is."""
+    match = C_COMPILER.fullmatch(word)
+    beside = f"{match[1]}{CXX_NAMES[match[2]]}{match[3] or ''}" if match else ""
+    return beside if beside and which(beside) else word
 
 
 def launcher() -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+import urllib.parse
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import metadata
 from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
@@ -30,6 +33,8 @@ FIRST_STABLE = "2.9"
 """The first torch with the stable ABI: its header gives a version to each function that came later."""
 OLDEST_LIMITED = 2
 """The minor version of the first Python 3 with a limited API."""
+LEFT_BY_PIP = "~"
+"""How the names of folders begin that an interrupted pip has left: they are not installed."""
 NO_EXTENSIONS = ("torch",)
 """Distributions that are torch itself."""
 SITES = re.compile(r"(?:lib|lib64)/python3(?:\.\d+t?)?/(?:site|dist)-packages")
@@ -48,7 +53,7 @@ class Extension(NamedTuple):
     distribution: str
     version: str
     path: str
-    """Below the folder that the distribution is installed in."""
+    """Below the folder that the distribution is installed in; of an editable installation the whole path."""
     torch: str
     """The oldest torch that it loads under; "any" if it is linked with torch and calls none of its functions; empty if
     it is bound to the release that it was built for."""
@@ -66,7 +71,7 @@ class Extension(NamedTuple):
     missing: tuple[str, ...]
     """The symbols that neither torch nor another library of this environment has: it does not load here."""
     unreadable: str
-    """Why the library cannot be read; empty if it can."""
+    """Why the library, or the distribution's list of files, cannot be read; empty if it can."""
 
     @property
     def problems(self) -> list[str]:
@@ -98,16 +103,24 @@ def extensions(where: str = "") -> list[Extension]:
     if where and not os.path.isdir(where):
         raise InspectionError(where, "it is not a folder" if os.path.exists(where) else "it does not exist", ADVICE)
     sites = _sites(where) if where else None
-    installed = list(metadata.distributions(path=sites) if sites is not None else metadata.distributions())
+    distributions = metadata.distributions(path=sites) if sites is not None else metadata.distributions()
+    installed = [one for one in distributions if not _folder(one).startswith(LEFT_BY_PIP)]
     if where and not installed:
         raise InspectionError(where, "no distribution is installed there", ADVICE)
-    torch = next((str(one.locate_file("torch/lib")) for one in installed if _name(one) == "torch"), "")
+    named = [(*_name_and_version(one), one) for one in installed]
+    torch = next((str(one.locate_file("torch/lib")) for name, _, one in named if name == "torch"), "")
     seen: set[str] = set()
-    for one in installed:
-        if _name(one) in NO_EXTENSIONS or _name(one) in seen:  # the first on the path is the one that is imported
+    for name, version, one in named:
+        if name in NO_EXTENSIONS or name in seen:  # the first on the path is the one that is imported
             continue
-        seen.add(_name(one))
-        found += [extension for path in _libraries(one) if (extension := _read(one, path, torch))]
+        seen.add(name)
+        blank = Extension(name, version, "", "", (), "", "", "", (), (), "")
+        try:
+            paths = _libraries(one)
+        except Exception as error:  # one broken list of files must not hide every other distribution
+            found.append(blank._replace(path=f"{_folder(one)}/RECORD", unreadable=str(error)))
+            continue
+        found += [extension for path in paths if (extension := _read(one, blank._replace(path=path), torch))]
     return sorted(found)
 
 
@@ -128,19 +141,59 @@ def _python_folders(where: str) -> Iterator[tuple[str, str]]:
                     yield os.path.join(parent, python), site
 
 
-def _name(one: metadata.Distribution) -> str:
-    return re.sub(r"[-_.]+", "-", str(one.metadata["Name"] or "")).lower()
+def _folder(one: metadata.Distribution) -> str:
+    """Returns the name of the folder with a distribution's metadata, such as foo-1.0.dist-info."""
+    return os.path.basename(str(getattr(one, "_path", "")))
+
+
+def _name_and_version(one: metadata.Distribution) -> tuple[str, str]:
+    """Returns the name of a distribution, in lower case and with single dashes, and its version.
+
+    The folder's name has them if METADATA is missing or damaged.
+    """
+    name, _, version = os.path.splitext(_folder(one))[0].partition("-")
+    with suppress(Exception):  # each version of importlib raises something else
+        name, version = one.metadata["Name"] or name, one.metadata["Version"] or version
+    return re.sub(r"[-_.]+", "-", name).lower(), version
 
 
 def _libraries(one: metadata.Distribution) -> list[str]:
-    """Returns the paths of a distribution's shared libraries, relative to where it is installed."""
-    return sorted(str(file) for file in one.files or () if LIBRARY.fullmatch(file.name))
+    """Returns the paths of a distribution's shared libraries, relative to where it is installed.
+
+    Those of an editable installation are in its source folder, and in no list.
+    """
+    listed = [str(file) for file in one.files or ()]
+    project = _project(one)
+    below = _below(project) if project else []
+    return sorted(path for path in (*listed, *below) if LIBRARY.fullmatch(os.path.basename(path)))
 
 
-def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None:
-    """Returns the needs of a library; None if it does not use torch, or is not there."""
-    file = str(one.locate_file(path))
-    blank = Extension(_name(one), one.version, path, "", (), "", "", "", (), (), "")
+def _project(one: metadata.Distribution) -> str:
+    """Returns the source folder of an editable installation; empty for any other."""
+    try:
+        origin = json.loads(one.read_text("direct_url.json") or "{}")
+        is_editable, url = origin["dir_info"]["editable"], urllib.parse.urlsplit(origin["url"])
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return urllib.parse.unquote(url.path) if is_editable is True and url.scheme == "file" else ""
+
+
+def _below(project: str) -> Iterator[str]:
+    """Yields the files of a project, without environments, hidden folders and what a build has left."""
+    for folder, folders, files in os.walk(project):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and not (folder == project and name == "build")
+            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+        )
+        yield from (os.path.join(folder, name) for name in files)
+
+
+def _read(one: metadata.Distribution, blank: Extension, torch: str) -> Extension | None:
+    """Returns the library at the path of `blank` with its needs; None if it does not use torch, or is not there."""
+    file = str(one.locate_file(blank.path))
     try:
         library = _opened(file)
         symbols = elf.undefined(library.symbols(".dynsym"))
@@ -157,7 +210,7 @@ def _read(one: metadata.Distribution, path: str, torch: str) -> Extension | None
         return None
     except (OSError, FileFormatError, ValueError) as error:
         return blank._replace(unreadable=str(error)) if _claims_torch(one) else None
-    oldest, bound = _python(os.path.basename(path), symbols)
+    oldest, bound = _python(os.path.basename(blank.path), symbols)
     return blank._replace(
         torch="" if unstable else _torch(calls),
         unstable=tuple(sorted(unstable)),
@@ -175,12 +228,15 @@ def _torch(calls: Sequence[str]) -> str:
 
 
 def _claims_torch(one: metadata.Distribution) -> bool:
-    """Returns whether a distribution says that it needs torch."""
-    return any(re.match(r"torch\b(?!-)", requirement) for requirement in one.requires or ())
+    """Returns whether a distribution says that it needs torch, or cannot be asked."""
+    try:
+        return any(re.match(r"torch\b(?!-)", requirement) for requirement in one.requires or ())
+    except Exception:  # each version of importlib raises something else
+        return True
 
 
 def _opened(path: str) -> ElfFile:
-    with open(path, "rb") as file:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a pipe would block for ever
         if os.fstat(file.fileno()).st_size == 0:
             raise FileFormatError(f"{path} is empty")
         return ElfFile(Reader(mmap(file.fileno(), 0, access=ACCESS_READ), path))

@@ -294,6 +294,14 @@ def test_an_error_about_an_unknown_name_holds_the_similar_names():
 
 
 @pytest.mark.parametrize(
+    ("name", "near"), [("gpu", "cuda"), ("ROCm", "cuda"), ("metal", "mps"), ("sm_90", "cuda:sm_90")]
+)
+def test_what_people_call_a_device_is_answered_with_the_accelerators_name(name, near):
+    assert errors.UnknownAcceleratorError(name, ["cpu", "cuda", "mps", "npu", "xpu"], "x").near == (near,)
+    assert near not in errors.UnknownAcceleratorError(name, ["cpu", "npu", "xpu"], "x").near
+
+
+@pytest.mark.parametrize(
     ("kind", "builtin"),
     [
         (errors.SettingError, ValueError),
@@ -332,3 +340,12 @@ def test_a_build_error_of_another_version_keeps_its_kind_and_message(unexpected)
 
     recreated = shared_error("compile", {"message": "relu: no", **unexpected})
     assert type(recreated) is errors.CompileError and str(recreated) == "relu: no"
+
+
+def test_a_missing_source_is_shown_with_the_file_of_nearly_its_name(tmp_path):
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "relu.cpp").touch()
+    for missing, searched in (("csrc/rleu.cpp", tmp_path), (str(tmp_path / "csrc" / "relu.cu"), tmp_path / "csrc")):
+        text = str(errors.SourceNotFoundError("relu", missing, ["/nowhere", str(searched)]))
+        assert "Did you mean 'relu.cpp'? Correct the name" in text
+    assert "Did you mean" not in str(errors.SourceNotFoundError("relu", "gelu.h", [str(tmp_path / "csrc")]))

@@ -23,6 +23,7 @@ from .selection import all_targets, select, target_option
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
     from opforge.cache.maintenance.listing import StoredEntry
+    from opforge.packages.audit.environment import Extension
 
 MAX_FUNCTIONS = 10
 """How many of the largest functions are shown. --json has all of them."""
@@ -105,17 +106,7 @@ def _inspect_environment(where: str, as_json: bool) -> None:
         click.echo("No installed distribution has an extension of torch.")
     else:
         shown = _names(one.path for one in found)
-        rows = [
-            (
-                f"{one.distribution} {one.version}",
-                shown[one.path],
-                _from(one.torch) if one.torch else "one",
-                one.bound_to_python or _from(one.python),
-                f"{one.glibc}+" if one.glibc else "any",
-                " ".join(one.archs) or "-",
-            )
-            for one in found
-        ]
+        rows = [(f"{one.distribution} {one.version}", shown[one.path], *_versions(one)) for one in found]
         show_table(("DISTRIBUTION", "LIBRARY", "TORCH", "PYTHON", "GLIBC", "DEVICE CODE"), rows)
         for one in found:
             for problem in one.problems:
@@ -124,6 +115,18 @@ def _inspect_environment(where: str, as_json: bool) -> None:
             click.echo(FACADE_HINT)
     if any(one.problems for one in found):
         click.get_current_context().exit(FAILED)
+
+
+def _versions(one: Extension) -> tuple[str, ...]:
+    """Returns the cells of a library: torch, Python, glibc, device code."""
+    if one.unreadable:
+        return ("?",) * 4
+    return (
+        _from(one.torch) if one.torch else "one",
+        one.bound_to_python or _from(one.python),
+        f"{one.glibc}+" if one.glibc else "any",
+        " ".join(one.archs) or "-",
+    )
 
 
 def _names(paths: Iterable[str]) -> dict[str, str]:

@@ -56,10 +56,10 @@ def log_line(log: str) -> str:
     return f"\nfull log: {log}" if log else ""
 
 
-def _similar_names(name: str, names: Iterable[str]) -> tuple[str, ...]:
+def _similar_names(name: str, names: Iterable[str], cutoff: float = 0.5) -> tuple[str, ...]:
     import difflib
 
-    return tuple(difflib.get_close_matches(name, list(names), n=3, cutoff=0.5))
+    return tuple(difflib.get_close_matches(name, list(names), n=3, cutoff=cutoff))
 
 
 def _did_you_mean(names: Iterable[str]) -> str:
@@ -88,11 +88,25 @@ class SettingError(OpforgeError, ValueError):
 # Choosing and using an accelerator.
 
 
+OTHER_NAMES = {
+    **dict.fromkeys(("gpu", "nvidia", "amd", "rocm", "hip"), "cuda"),
+    "ascend": "npu",
+    "gaudi": "hpu",
+    "intel": "xpu",
+    "metal": "mps",
+}
+"""What people call a device, and the name of its accelerator."""
+ARCHITECTURES = ("sm_", "compute_", "gfx")
+
+
 class UnknownAcceleratorError(OpforgeError, ValueError):
     """The requested accelerator is unknown in this process; `near` holds the known names that are similar."""
 
     def __init__(self, name: str, registered: Sequence[str], requested_by: str) -> None:
-        self.near = _similar_names(name, registered)
+        usual = OTHER_NAMES.get(name.lower(), "")
+        self.near = (usual,) if usual in registered else _similar_names(name, registered)
+        if name.startswith(ARCHITECTURES) and "cuda" in registered:
+            self.near = (f"cuda:{name}",)
         super().__init__(
             f"{name!r}, requested by {requested_by}, is not a known accelerator.{_did_you_mean(self.near)}"
             f" Known: {', '.join(registered)}. Install the package that provides it, or choose one of these."
@@ -208,13 +222,26 @@ def _file_above(folder: str) -> str:
     return ""
 
 
+def _near(missing: str, folders: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of files in these folders that are nearly the one that is missing."""
+    from contextlib import suppress
+
+    names: set[str] = set()
+    for folder in folders:
+        with suppress(OSError):
+            names |= set(os.listdir(os.path.join(folder, "" if os.path.isabs(missing) else os.path.dirname(missing))))
+    return _similar_names(os.path.basename(missing), sorted(names), cutoff=0.75)
+
+
 class SourceNotFoundError(OpforgeError, FileNotFoundError):
     """A source or an include folder that a builder names does not exist."""
 
     def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
         exists = os.path.isabs(missing) and os.path.exists(missing)
         state = "does not exist" if not exists else "is a folder" if os.path.isdir(missing) else "is not a regular file"
-        advice = "Correct the name, or add the folder that holds it."
+        advice = (
+            f"{_did_you_mean(_near(missing, searched))} Correct the name, or add the folder that holds it.".lstrip()
+        )
         archive = next(filter(None, map(_file_above, searched)), "")
         if archive:  # Python has imported the builder from it
             advice = f"{archive} is a file, and compilers read none within it: install its package unpacked."

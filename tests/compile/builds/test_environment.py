@@ -22,6 +22,12 @@ def test_ldflags_are_honoured_and_in_the_key(folder, monkeypatch):
     assert "[from-ldflags.so]" in notes
 
 
+def test_cxx_may_name_a_c_compiler(folder, monkeypatch):
+    monkeypatch.setenv("CXX", "gcc")
+    source = '#include <string>\nextern "C" int value() { return std::string(1000, 0).size(); }\n'
+    assert sample_ops.plain_op(folder, source=source)().load().value() == 1000
+
+
 def test_without_a_compiler_what_was_built_is_still_found(folder, tmp_path, monkeypatch):
     cls = sample_ops.plain_op(folder)
     first = cls().build()

@@ -1,6 +1,7 @@
 """`opforge inspect --env`: what each installed extension of torch loads under."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,62 @@ def test_a_damaged_library_of_a_distribution_that_needs_torch_is_shown(tmp_path:
     (tmp_path / "damaged" / "a.so").write_bytes(b"\x7fELF nothing")
     (problem,) = by_library(tmp_path)["a.so"].problems
     assert problem.startswith("cannot be read: ") and "a.so is" in problem
+
+
+def test_a_distribution_with_damaged_metadata_hides_no_other_and_is_named_by_its_folder(tmp_path: Path) -> None:
+    for name in ("broken", "good"):
+        install(tmp_path, name, {f"{name}.so": LINKED_ALONE})
+    (tmp_path / "broken-1.0.dist-info" / "METADATA").write_bytes(b"\xff\xfe\x00")
+    assert [(one.distribution, one.version) for one in by_library(tmp_path).values()] == [
+        ("broken", "1.0"),
+        ("good", "1.0"),
+    ]
+    (tmp_path / "broken-1.0.dist-info" / "METADATA").unlink()
+    assert set(by_library(tmp_path)) == {"broken.so", "good.so"}
+
+
+def test_a_damaged_list_of_files_is_shown_and_hides_no_other_distribution(tmp_path: Path) -> None:
+    for name in ("broken", "good"):
+        install(tmp_path, name, {f"{name}.so": LINKED_ALONE})
+    (tmp_path / "broken-1.0.dist-info" / "RECORD").write_bytes(b"\xff\xfe\x00")
+    result = CliRunner().invoke(inspect.command, ["--env", str(tmp_path)])
+    assert [line.split()[:5] for line in result.output.splitlines()[1:3]] == [
+        ["broken", "1.0", "RECORD", "?", "?"],
+        ["good", "1.0", "good.so", "any", "any"],
+    ]
+    assert "broken: RECORD cannot be read: " in result.output and result.exit_code == 1
+
+
+def test_what_an_interrupted_pip_has_left_is_not_installed(tmp_path: Path) -> None:
+    install(tmp_path, "good", {"good.so": LINKED_ALONE})
+    left = tmp_path / "~ood-0.9.dist-info"
+    left.mkdir()
+    (left / "METADATA").write_text("Metadata-Version: 2.1\nName: good\nVersion: 0.9\n")
+    assert by_library(tmp_path)["good.so"].version == "1.0"
+
+
+def test_the_libraries_of_an_editable_installation_are_those_of_its_source_folder(tmp_path: Path) -> None:
+    site, project = tmp_path / "site", tmp_path / "my project"
+    install(project / "src", "edited", {"edited.so": LINKED_ALONE})
+    library = project / "src" / "edited" / "edited.so"
+    for elsewhere in ("build/lib", ".venv", "env"):
+        (project / elsewhere).mkdir(parents=True)
+        (project / elsewhere / "edited.so").write_bytes(library.read_bytes())
+    (project / "env" / "pyvenv.cfg").touch()
+    install(site, "edited", {})
+    origin = {"dir_info": {"editable": True}, "url": project.as_uri()}
+    (site / "edited-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
+    assert [one.path for one in environment.extensions(str(site))] == [str(library)]
+    origin["dir_info"] = {}
+    (site / "edited-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
+    assert environment.extensions(str(site)) == [], "a copy was installed"
+
+
+def test_a_pipe_in_the_list_of_files_is_not_waited_for(tmp_path: Path) -> None:
+    install(tmp_path, "piped", {})
+    (tmp_path / "piped-1.0.dist-info" / "RECORD").write_text("piped/pipe.so,,\n")
+    os.mkfifo(tmp_path / "piped" / "pipe.so")
+    assert "pipe.so is empty" in by_library(tmp_path)["pipe.so"].unreadable
 
 
 def install_torch(site: Path) -> None:

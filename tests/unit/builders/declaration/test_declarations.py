@@ -87,6 +87,8 @@ def test_a_compatible_op_has_no_reason(tmp_path, bin):
         ({"extra_ldflags": 3}, "extra_ldflags=3. Expected a list"),
         ({"extra_include_paths": [None]}, r"extra_include_paths=\[None\]. Expected a list"),
         ({"sources": None}, "sources=None. Expected a list"),
+        ({"fakes": len}, "fakes=<built-in function len>. Expected a dict whose keys are names of the op's functions"),
+        ({"signatures": ["f"]}, r"signatures=\['f'\]. Expected a dict"),
         ({"name": None}, "name=None. Expected an identifier of at most 200 bytes"),
         ({"name": "n" * 201}, "Expected an identifier of at most 200 bytes"),
         ({"name": "größe", "abi": "torch"}, "name='größe'. Expected ASCII letters: it is also a Python module's name"),

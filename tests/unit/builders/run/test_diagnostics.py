@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support import text_files
 
@@ -233,9 +235,38 @@ def test_further_errors_are_counted_once_each():
 def test_an_old_standard_comes_with_a_hint_if_a_header_of_torch_fails(standard):
     header = "/site-packages/torch/include/c10/util/bit_cast.h:28:22: error: no template named 'enable_if_t'\n"
     text = str(build_error(f"FAILED: o\ng++ -std=c++17 {standard} a.cpp\n{header}"))
-    assert f"hint: torch's headers need C++17: remove {standard} from extra_compile_args, or write" in text
+    assert f"hint: torch's headers need C++17: remove {standard} from extra_compile_args and CXXFLAGS, or write" in text
     assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} -std=c++20 a.cpp\n{header}"))
     assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} a.cpp\nown.cpp:1:1: error: no\n"))
+
+
+def test_an_old_standard_is_the_reason_on_the_facade_too():
+    header = "torch-headers/torch/headeronly/util/bit_cast.h:29:40: error: 'is_trivially_copyable_v' is not a member\n"
+    output = f"FAILED: o\ng++ -std=c++17 -std=c++14 -c a.cpp\n{header}"
+    text = str(diagnostics.build_error("relu", 1, output, LOG, is_on_facade=True))
+    assert "hint: torch's headers need C++17: remove -std=c++14 " in text and "why-not" not in text
+
+
+def test_a_header_of_an_empty_submodule_is_a_hint_to_fetch_it(tmp_path):
+    (tmp_path / "csrc" / "glm").mkdir(parents=True)
+    text_files.write(tmp_path, ".gitmodules", '[submodule "glm"]\n\tpath = csrc/glm\n\turl = https://example.com/glm\n')
+    source = text_files.write(tmp_path, "csrc/a.cpp", "#include <glm/glm.hpp>\n")
+    missing = f"FAILED: o\ng++ -c {source}\n{source}:1:10: fatal error: glm/glm.hpp: No such file or directory\n"
+    hint = f"hint: the git submodule csrc/glm in {tmp_path} is empty: run `git submodule update --init --recursive`"
+    assert hint in str(build_error(missing))
+    (tmp_path / "csrc" / "glm").rmdir()
+    assert hint in str(build_error(missing))
+    (tmp_path / "csrc" / "glm" / "glm").mkdir(parents=True)
+    assert "hint: add the folder that holds glm/glm.hpp to include_dirs" in str(build_error(missing))
+    (tmp_path / ".gitmodules").unlink()
+    os.mkfifo(tmp_path / ".gitmodules")
+    assert "hint: add the folder" in str(build_error(missing)), "no list, and nothing to wait for"
+
+
+def test_c_that_is_no_cxx_is_named():
+    line = "error: invalid conversion from 'void*' to 'int*' [-fpermissive]"
+    assert "hint: a .c file is compiled as C++" in str(build_error(f"FAILED: o\ng++ -c /p/a.c\n/p/a.c:1:1: {line}\n"))
+    assert "hint" not in str(build_error(f"FAILED: o\ng++ -c /p/a.cc\n/p/a.cc:1:1: {line}\n"))
 
 
 @pytest.mark.parametrize("standard", ["-std=c++14", "-std=c++17", "-std=gnu++1z"])
@@ -251,7 +282,8 @@ def test_the_standard_that_torchs_headers_need_is_theirs(tmp_path, standard, is_
     line = f"{include}/torch/csrc/api/include/torch/all.h:2:2: error: {required}"
     line = line if is_stated else f"{include}/c10/util/span.h:9:1: error: 'requires' does not name a type"
     text = str(build_error(f"FAILED: o\ng++ {standard} a.cpp\n{line}\n"))
-    assert f"hint: torch's headers need C++20: remove {standard} from extra_compile_args, or write -std=c++20" in text
+    needed = f"hint: torch's headers need C++20: remove {standard} from extra_compile_args and CXXFLAGS, or write -std="
+    assert f"{needed}c++20" in text
     assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} -std=c++2a a.cpp\n{line}\n"))
 
 
@@ -277,6 +309,16 @@ def test_the_standard_that_torchs_headers_need_is_theirs(tmp_path, standard, is_
             "clang++ -fuse-ld=nope a.o",
             "clang: error: invalid linker name in argument '-fuse-ld=nope'",
             "-fuse-ld=nope names",
+        ),
+        (
+            "g++ -shared 0.a.o -static",
+            "/usr/bin/ld: crtbeginT.o: relocation R_X86_64_32 against hidden symbol `__TMC_END__' can not be used",
+            "cannot be linked with -static",
+        ),
+        (
+            "g++ '-O3 -Wall' -c a.cpp",
+            "cc1plus: error: argument to '-O' should be a non-negative integer, 'g', 's', 'z' or 'fast'",
+            "'-O3 -Wall' is one argument to the compiler",
         ),
         ("g++ -fuse-ld=mold a.o", "collect2: fatal error: cannot find 'ld'", "install the linker that -fuse-ld=mold"),
     ],

@@ -251,6 +251,26 @@ def test_a_path_of_a_compiler_with_spaces_needs_no_quotes(tmp_path, bin, monkeyp
     assert host.find_compiler() == (f"{folder}/g++", "-m32")
 
 
+@pytest.mark.parametrize(
+    ("named", "used"),
+    [
+        ("clang", "clang++"),
+        ("{bin}/clang", "{bin}/clang++"),
+        ("x86_64-conda-linux-gnu-cc", "x86_64-conda-linux-gnu-c++"),
+        ("env clang-14 -B/opt/gcc", "env clang++-14 -B/opt/gcc"),
+        ("gcc-99", "gcc-99"),
+    ],
+)
+def test_the_cxx_compiler_beside_a_c_compiler_is_used(bin, monkeypatch, named, used):
+    """clang and clang++ are one program, so both have one key: what clang links lacks the C++ library."""
+    for name in ("env", "gcc-99", "clang", "clang++", "clang-14", "clang++-14", "x86_64-conda-linux-gnu-c++"):
+        text_files.write_script(bin, name, "")
+    monkeypatch.setenv("CXX", named.format(bin=bin))
+    words = used.format(bin=bin).split()
+    assert host.find_compiler()[1:] == tuple(words[1:])
+    assert host.find_compiler()[0].endswith(words[0])
+
+
 @pytest.mark.parametrize("name", ["CXX", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"])
 def test_flags_with_an_unbalanced_quote_are_a_setting_error(tmp_path, bin, monkeypatch, name):
     monkeypatch.setenv(name, "-DA='1")
