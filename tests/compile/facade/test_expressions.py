@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from facade import expressions
 from facade.compiling import compile_library
+from support.processes import forked_python
 
 
 def test_names_that_are_written_by_hand_give_what_python_gives_in_every_setting(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_names_that_are_written_by_hand_give_what_python_gives_in_every_setting(
     compile_library("facade", "expressions", [tmp_path / "op.cpp"], tmp_path / "expressions.so", ["-O0"])
     script = Path(expressions.__file__).parent
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), "expressions-child", str(tmp_path / "expressions.so")],
+        [forked_python.python(), str(script), "expressions-child", str(tmp_path / "expressions.so")],
         capture_output=True,
         text=True,
     )
