@@ -12,7 +12,7 @@ from support.processes import forked_python
 def test_names_that_are_written_by_hand_give_what_python_gives_in_every_setting(tmp_path: Path) -> None:
     (tmp_path / "op.cpp").write_text(expressions.source([text for text, _ in expressions.EXPRESSIONS]))
     compile_library("facade", "expressions", [tmp_path / "op.cpp"], tmp_path / "expressions.so", ["-O0"])
-    script = Path(expressions.__file__).parent
+    script = Path(expressions.__file__).with_name("__main__.py")
     ended = subprocess.run(
         [forked_python.python(), str(script), "expressions-child", str(tmp_path / "expressions.so")],
         capture_output=True,

@@ -43,7 +43,7 @@ def test_functions_of_a_module_give_what_pybind11s_give(tmp_path: Path) -> None:
     library = tmp_path / "facade_cases.so"
     compile_library("facade", "facade_cases", [SUPPORT / "module_source.cpp"], library, ["-O0"])
     script = Path(__file__).parents[2] / "facade"
-    command = [forked_python.python(), str(script), "record-child", str(library)]
+    command = [forked_python.python(), str(script / "__main__.py"), "record-child", str(library)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)

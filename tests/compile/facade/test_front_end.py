@@ -125,19 +125,18 @@ PYBIND11_MODULE(op, m) {
     assert ([line for line, _ in found], not_judged) == ([9, 10, 13], [])
 
 
+OWN, OF_TORCH = "the compiler rejects this", "the facade does not have this"
 MISTAKES = {
-    "the compiler rejects this": {
-        "int f() { return nothing; }": "nothing",
-        "auto t = std::jthread();": "jthread",
-    },
-    "the facade does not have this": {
-        "at::Nothing n;": "Nothing",
-        "template <char C> struct Own {}; at::Tensor b = Own<'b'>();": "Own<'b'>",
-    },
+    "own": (OWN, {"int f() { return nothing; }": "nothing"}),
+    "of the compiler's library": (OWN, {"auto t = std::jthread();": "jthread"}),
+    "torch's": (
+        OF_TORCH,
+        {"at::Nothing n;": "Nothing", "template <char C> struct Own {}; at::Tensor b = Own<'b'>();": "Own<'b'>"},
+    ),
 }
 
 
-@pytest.mark.parametrize(("reason", "lines"), MISTAKES.items(), ids=["own", "torch's"])
+@pytest.mark.parametrize(("reason", "lines"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_the_facades_only_where_it_names_something_of_torch(tmp_path, reason, lines):
     path = tmp_path / "op.cpp"
     path.write_text("\n".join(["#include <torch/extension.h>", *lines]))
