@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.processes import forked_python
 
 from opforge.cli import group
 
@@ -136,7 +137,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(folder: Path) -> dict[str, str]:
     """Returns the environment of the reader's shell."""
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    path = os.pathsep.join([forked_python.commands(), os.path.dirname(sys.executable), os.environ["PATH"]])
     own = {"OPFORGE_CACHE_DIR": "cache", "XDG_CACHE_HOME": "caches", "XDG_CONFIG_HOME": "config", "HOME": "home"}
     return {**os.environ, "PATH": path, **{name: str(folder / value) for name, value in own.items()}}
 

@@ -16,14 +16,13 @@ DEEPSPEED = "DeepSpeed"
 
 
 OFTEN = {
-    "AsyncIOBuilder",
     "CPUAdamBuilder",
     "PinMemoryBuilder",
     "QuantizerBuilder",
     "UtilsBuilder",
 }
-"""One of each kind: files, an optimizer, memory, a quantizer."""
-RARELY = pytest.mark.long("builds each op, and starts ranks that import torch")
+"""One of each kind: an optimizer, memory, a quantizer, a copy."""
+RARELY = pytest.mark.long("builds each op, writes large files, and starts ranks that import torch")
 
 
 @pytest.mark.parametrize("builder", [pytest.param(name, marks=() if name in OFTEN else RARELY) for name in CASES])

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support import child_processes, text_files
+from support.processes import forked_python
 
 pytest.importorskip("torch", reason="pip install torch")
 
@@ -67,5 +68,8 @@ def test_all_that_the_command_names_is_linked_in_its_order(tmp_path):
     argv += ["--libraries", "line,config,second"]
     process = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250)
     assert process.returncode == 0, process.stderr
-    assert child_processes.run_python("import torch, linked; print(linked.sum)", cwd=tmp_path) == "1111111\n"
+    assert (
+        child_processes.run_python("import torch, linked; print(linked.sum)", forked_python.python(), cwd=tmp_path)
+        == "1111111\n"
+    )
     assert "libfirst.a" in (tmp_path / "out.map").read_text()

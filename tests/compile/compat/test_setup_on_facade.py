@@ -16,6 +16,7 @@ from facade.wheels import link_distributions
 from support import child_processes, text_files
 from support.compat import installed_metadata
 from support.paths import CHECKOUT, SUPPORT
+from support.processes import forked_python
 
 from opforge.builders.inspection import elf
 
@@ -232,7 +233,7 @@ def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(
     nothing = ["nvcc", "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull]
     said = subprocess.run(nothing, check=True, capture_output=True, text=True).stderr
     (toolkit,) = re.findall(r"^#\$ TOP=(.+)$", said, re.M)
-    wheel, output, events = _wheel(tree, tmp_path, tmp_path / "store", by_pip=True, CUDA_HOME=toolkit)
+    wheel, output, events = _wheel(tree, tmp_path, tmp_path / "store", CUDA_HOME=toolkit)
     assert wheel, output
     assert events == [("build", "_C"), ("build", "_host")]
     assert wheel.name.startswith("scaled-1-py3-none-manylinux_"), output
@@ -242,7 +243,7 @@ def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(
         needed = elf.read_library(str(tmp_path / "site" / "scaled" / f"{name}.abi3.so"))["needs"]
         assert not [library for library in needed if "cuda" in library], needed
     ended = subprocess.run(
-        [sys.executable, "-c", USE_CUDA],
+        [forked_python.python(), "-c", USE_CUDA],
         capture_output=True,
         text=True,
         env=child_processes.environment(PYTHONPATH=str(tmp_path / "site")),

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from support import child_processes, text_files
+from support.processes import forked_python
 
 pytest.importorskip("torch", reason="pip install torch")
 
@@ -53,6 +54,9 @@ def test_a_project_that_names_its_folders_by_path_is_a_hit_in_another_folder(tmp
         argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", "build_ext", "--inplace"]
         process = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
         assert process.returncode == 0, process.stderr
-        assert child_processes.run_python("import torch, thirds; print(thirds.number)", cwd=folder) == "3\n"
+        assert (
+            child_processes.run_python("import torch, thirds; print(thirds.number)", forked_python.python(), cwd=folder)
+            == "3\n"
+        )
     lines = [json.loads(line)["event"] for line in events.read_text().splitlines()]
     assert [event for event in lines if event in ("build", "hit")] == ["build", "hit"]

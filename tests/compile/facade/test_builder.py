@@ -13,6 +13,7 @@ import pytest
 import torch
 from support import child_processes, sample_ops, text_files
 from support.owners import ME
+from support.processes import forked_python
 from support.text_files import write
 
 import opforge
@@ -223,7 +224,7 @@ def test_a_package_of_a_module_is_imported_without_opforge(tmp_path, monkeypatch
     code += f"import importlib, torch; op = importlib.import_module({variant.name!r}); print(op.twice(torch.ones(1)))\n"
     # An op that the package's Python defines itself gets a namespace that torch accepts.
     code += "torch.library.define(op._ops.add_op_namespace_prefix('own'), '(Tensor x) -> Tensor')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([forked_python.python(), "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("tensor([2.])\n", 0), done.stderr
     monkeypatch.setenv("OPFORGE_KERNELS", f"acme/facade-op={tmp_path / 'out'}")
     assert opforge.get_kernel("acme/facade-op").twice(torch.ones(1)).item() == 2
@@ -258,7 +259,7 @@ def test_a_package_of_ops_is_loaded_with_and_without_opforge(tmp_path, monkeypat
     write(tmp_path, "packed/__init__.py", OWN_FAKE)
     pack(reading.read(str(tmp_path)), str(tmp_path / "out"), Options(tried=False))
     (variant,) = (tmp_path / "out" / "build").glob("torch-stable-abi210-cpu-*")
-    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(variant.parent), variant.name]
+    command = [forked_python.python(), "-c", IN_ANOTHER_PROCESS, str(variant.parent), variant.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout == "3.0 [3.0, 3.0] 3.0\nFalse\n", done.stderr
     monkeypatch.setenv("OPFORGE_KERNELS", f"acme/facade-op={tmp_path / 'out'}")

@@ -2,19 +2,19 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from facade import expressions
 from facade.compiling import compile_library
+from support.processes import forked_python
 
 
 def test_names_that_are_written_by_hand_give_what_python_gives_in_every_setting(tmp_path: Path) -> None:
     (tmp_path / "op.cpp").write_text(expressions.source([text for text, _ in expressions.EXPRESSIONS]))
     compile_library("facade", "expressions", [tmp_path / "op.cpp"], tmp_path / "expressions.so", ["-O0"])
-    script = Path(expressions.__file__).parent
+    script = Path(expressions.__file__).with_name("__main__.py")
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), "expressions-child", str(tmp_path / "expressions.so")],
+        [forked_python.python(), str(script), "expressions-child", str(tmp_path / "expressions.so")],
         capture_output=True,
         text=True,
     )

@@ -11,6 +11,7 @@ import pytest
 import torch
 from facade.compiling import command, compile_library
 from support import child_processes
+from support.processes import forked_python
 
 from opforge.builders.facade import flags
 
@@ -42,7 +43,8 @@ def test_functions_of_a_module_give_what_pybind11s_give(tmp_path: Path) -> None:
     library = tmp_path / "facade_cases.so"
     compile_library("facade", "facade_cases", [SUPPORT / "module_source.cpp"], library, ["-O0"])
     script = Path(__file__).parents[2] / "facade"
-    ended = subprocess.run([sys.executable, str(script), "record-child", str(library)], capture_output=True, text=True)
+    command = [forked_python.python(), str(script / "__main__.py"), "record-child", str(library)]
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)
     recorded = json.loads((SUPPORT / "module_outcomes.json").read_text())
@@ -60,7 +62,7 @@ def test_libraries_compute_with_autograd_threads_and_ops_and_share_nothing(tmp_p
         options = ["-O0", f"-DFACADE_TEST_NAMESPACE=facade_{name}"]
         compile_library("facade", name, [SUPPORT / "semantics_source.cpp"], tmp_path / f"{name}.so", options)
     ended = subprocess.run(
-        [sys.executable, str(SUPPORT / "semantics.py"), str(tmp_path)], capture_output=True, text=True
+        [forked_python.python(), str(SUPPORT / "semantics.py"), str(tmp_path)], capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     exported = subprocess.run(

@@ -125,23 +125,25 @@ PYBIND11_MODULE(op, m) {
     assert ([line for line, _ in found], not_judged) == ([9, 10, 13], [])
 
 
-@pytest.mark.parametrize(
-    ("line", "construct", "reason"),
-    [
-        ("int f() { return nothing; }", "nothing", "the compiler rejects this: "),
-        ("auto t = std::jthread();", "jthread", "the compiler rejects this: "),
-        ("at::Nothing n;", "Nothing", "the facade does not have this: "),
-        ("template <char C> struct Own {}; at::Tensor n = Own<'b'>();", "Own<'b'>", "the facade does not have this: "),
-    ],
-    ids=["own", "of the compiler's library", "torch's", "with a character"],
-)
-def test_a_mistake_is_the_facades_only_where_it_names_something_of_torch(tmp_path, line, construct, reason):
+OWN, OF_TORCH = "the compiler rejects this", "the facade does not have this"
+MISTAKES = {
+    "own": (OWN, {"int f() { return nothing; }": "nothing"}),
+    "of the compiler's library": (OWN, {"auto t = std::jthread();": "jthread"}),
+    "torch's": (
+        OF_TORCH,
+        {"at::Nothing n;": "Nothing", "template <char C> struct Own {}; at::Tensor b = Own<'b'>();": "Own<'b'>"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("reason", "lines"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_the_facades_only_where_it_names_something_of_torch(tmp_path, reason, lines):
     path = tmp_path / "op.cpp"
-    path.write_text(f"#include <torch/extension.h>\n{line}\n")
+    path.write_text("\n".join(["#include <torch/extension.h>", *lines]))
     with tempfile.TemporaryDirectory() as work:
-        (found,) = refusals(["g++"], find_sources([path]), TORCH, Path(work)).obstacles
-    assert (found.line, found.construct) == (2, construct)
-    assert found.reason.startswith(reason)
+        found = refusals(["g++"], find_sources([path]), TORCH, Path(work)).obstacles
+    assert [(entry.line, entry.construct) for entry in found] == list(enumerate(lines.values(), 2))
+    assert {entry.reason.partition(": ")[0] for entry in found} == {reason}
 
 
 def test_a_header_that_the_compiler_lacks_is_not_looked_for_in_a_folder(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Operators with a number, which the facade computes by others, give what torch's own C++ calls."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 from facade.compiling import compile_library
+from support.processes import forked_python
 
 SOURCE = """
 #include <torch/extension.h>
@@ -118,6 +118,6 @@ def test_each_operator_with_a_number_gives_what_torch_gives(tmp_path: Path) -> N
     (tmp_path / "op.cpp").write_text(SOURCE)
     compile_library("facade", "numbers_op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-O0"])
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COMPARE, str(tmp_path / "op.so")], capture_output=True, text=True
+        [forked_python.python(), "-c", COMPARE, str(tmp_path / "op.so")], capture_output=True, text=True
     )
     assert ended.stdout.splitlines()[:1] == ["11880 0"], ended.stdout + ended.stderr[-1500:]

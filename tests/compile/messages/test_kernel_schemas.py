@@ -267,6 +267,7 @@ TORCH_LIBRARY_IMPL(@NAME@, CPU, m) { m.impl("f", &f); }
 """
 
 
+@pytest.mark.long("compiles torch/library.h for 10 s; the facade's own comparison is in tests/compile/facade")
 def test_what_torch_refuses_of_its_own_blocks_is_the_same_error(tmp_path):
     builder = sample_ops.op_from_source(tmp_path, TORCH_BLOCKS, abi="torch", extra_compile_args=["-O0"])
     name = builder.name

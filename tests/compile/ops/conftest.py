@@ -90,6 +90,8 @@ def cpu_lion(cpu_level):
     return load_for_level(CPULionBuilder, cpu_level)
 
 
-@pytest.fixture(scope="module")
-def ragged_ops(cpu_level):
-    return load_for_level(RaggedOpsBuilder, cpu_level)
+@pytest.fixture(
+    scope="module", params=["", *(pytest.param(level, marks=ANOTHER_LEVEL) for level in ("x86-64", "x86-64-v3"))]
+)
+def ragged_ops(request):
+    return load_for_level(RaggedOpsBuilder, request.param)

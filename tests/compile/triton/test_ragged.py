@@ -31,13 +31,14 @@ def op(interpreted, builds_are_shared, monkeypatch):
     return RaggedOpsBuilder("cuda:sm_90").load()
 
 
-SLOW = pytest.mark.long("interprets an attention's tiles for half a minute; the next test compares its results")
+SLOW = pytest.mark.long("interprets its kernel for 5 to 30 s; the next test compares its results")
+EXPENSIVE = ("attention", "rotated", "of 256 experts")
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[SLOW] if "attention" in case.name else [], id=case.name)
+        pytest.param(case, marks=[SLOW] if any(part in case.name for part in EXPENSIVE) else [], id=case.name)
         for case in cases_of(RaggedOpsBuilder)
     ],
 )

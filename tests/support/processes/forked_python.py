@@ -59,6 +59,11 @@ def commands(compiling: bool = False) -> str:
     return _server[key][1]
 
 
+def python() -> str:
+    """Returns the path of the command `python`, for a test that would start `sys.executable`."""
+    return os.path.join(commands(), "python")
+
+
 def end() -> None:
     """Ends this process's servers, and removes their commands."""
     for key in [key for key in _server if key[0] == os.getpid()]:

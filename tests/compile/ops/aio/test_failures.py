@@ -6,10 +6,10 @@ import errno
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 import torch
+from support.processes import forked_python
 
 from opforge.ops import aio
 
@@ -148,7 +148,8 @@ def test_a_full_disk(queue, tmp_path):
 
 
 def run(code, *arguments):
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    command = [forked_python.python(), "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -12,6 +12,7 @@ import threading
 
 import pytest
 import torch
+from support.processes import forked_python
 
 from opforge.ops import aio
 
@@ -156,7 +157,8 @@ def test_threads_share_a_queue(queue, tmp_path):
 
 
 def run(code, *arguments):
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    command = [forked_python.python(), "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 

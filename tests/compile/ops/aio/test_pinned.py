@@ -6,10 +6,10 @@ import gc
 import os
 import resource
 import subprocess
-import sys
 
 import pytest
 import torch
+from support.processes import forked_python
 
 from opforge.builders.cpu.async_io import AsyncIOBuilder
 from opforge.builders.cpu.pin_memory import PinMemoryBuilder
@@ -131,7 +131,7 @@ except OSError as error:
 del kept
 handle.new_cpu_locked_tensor(8193, torch.empty(0))
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([forked_python.python(), "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert (
         "36864 bytes of memory cannot be locked: this process may lock 65536 bytes (at most 1048576 bytes"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 from support import other_user, owners
+from support.processes import forked_python
 
 from opforge.ops import aio
 
@@ -54,7 +54,8 @@ only_x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number
 
 
 def run(code, *arguments):
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    command = [forked_python.python(), "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-import sys
 
 import pytest
 import torch
+from support.processes import forked_python
 
 from opforge.ops import aio
 
@@ -163,7 +163,7 @@ for tensor in kinds:
             queue.read(sys.argv[1], tensor).result()
         print(value("VmHWM") - before)
 """
-    command = [sys.executable, "-c", code, str(path), str(size)]
+    command = [forked_python.python(), "-c", code, str(path), str(size)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert all(int(line) < 64 << 20 for line in result.stdout.splitlines()), result.stdout

@@ -23,7 +23,10 @@ def op():
     return FPQuantizerBuilder().load()
 
 
-@pytest.fixture(scope="module", params=["native", "x86-64", pytest.param("x86-64-v3", marks=ANOTHER_LEVEL)])
+@pytest.fixture(
+    scope="module",
+    params=["native", *(pytest.param(level, marks=ANOTHER_LEVEL) for level in ("x86-64", "x86-64-v3"))],
+)
 def each_op(request, op):
     """The op for this CPU's level, and for lower ones."""
     if request.param == "native":

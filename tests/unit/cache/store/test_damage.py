@@ -183,13 +183,14 @@ def test_a_damaged_entry_that_another_process_sets_aside_first_is_replaced(fake_
     assert warnings_of_the_cache() == []
 
 
-def test_a_damaged_entry_of_a_layer_is_not_used_and_stays_where_it_is(fake_op, tmp_path):
+def test_a_damaged_entry_of_a_layer_is_not_used_and_stays_where_it_is(fake_op, tmp_path, warnings_of_the_cache):
     built = fake_op.build()
     os.chmod(built.library, 0o700)
     flip_bit(built.library)
     assert fake_op.match(fake_op.as_layer(tmp_path / "mine").layers) is None
     assert fake_op.rejected[0].reason == "the library's digest differs from its record's"
     assert os.path.exists(built.library)
+    assert warnings_of_the_cache() == [], "only what an installed package carries is worth one"
 
 
 def change_abi(record):
