@@ -161,6 +161,27 @@ def test_capsules_and_buffers_need_no_header_of_numpys(tmp_path: Path) -> None:
     assert _refused(tmp_path, f"#include <torch/extension.h>\n{text}") == ([], [])
 
 
+def test_a_folder_that_was_found_hides_no_header_of_the_standard_library(tmp_path: Path) -> None:
+    for name, text in (
+        ("inner/math.h", "#error hidden\n"),
+        ("inner/own.h", "inline int own() { return 1; }\n"),
+        ("csrc/op.cpp", "#include <math.h>\n#include <own.h>\n#include <torch/extension.h>\nint f = own();\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = CliRunner().invoke(group, ["why-not", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+
+
+def test_an_argument_that_no_op_can_have_is_named_as_one(tmp_path: Path) -> None:
+    text = """#include <torch/extension.h>
+at::Tensor scaled(at::Tensor x, const at::Scalar& s) { return x; }
+TORCH_LIBRARY(field_ops, m) { m.def("scaled", &scaled); }
+"""
+    found, _ = _refused(tmp_path, text)
+    assert set(found) == {(3, "a parameter or a result")}
+
+
 def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_path: Path) -> None:
     found, not_judged = _refused(tmp_path, "#include <torch/extension.h>\n#include <other/project.h>\n")
     expected = f"{tmp_path}/op.cpp: other/project.h is not found: its folder is named by -I FOLDER"
