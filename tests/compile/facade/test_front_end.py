@@ -62,6 +62,20 @@ def test_every_line_of_a_source_in_cuda_is_found_too(tmp_path: Path) -> None:
     assert (said.not_judged, set(said.included)) == ([], {"ATen/cuda/CUDABlas.h"})
 
 
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc on PATH")
+def test_a_source_in_cuda_may_have_macros_of_names_that_it_asks_for_nowhere(tmp_path: Path) -> None:
+    text = """#define CUDA_NUM_THREADS 1024
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAApplyUtils.cuh>
+__global__ void k(int* p) { *p = CUDA_NUM_THREADS; }
+"""
+    (tmp_path / "op.cu").write_text(text)
+    with tempfile.TemporaryDirectory() as work:
+        nvcc = shutil.which("nvcc") or ""
+        said = refusals(["g++"], find_sources([tmp_path / "op.cu"]), TORCH, Path(work), nvcc=nvcc)
+    assert (said.obstacles, said.not_judged) == ([], [])
+
+
 SAID_BY_NVCC = """\
 {headers}/methods.inc(424): error: static assertion failed with "renorm_ is not on torch's stable ABI: it passes \
 no const Scalar&."
