@@ -104,7 +104,14 @@ def refusals(
     for unit in sources.units:
         if unit.suffix == ".cu" and not nvcc:
             continue
-        folders = [part for folder in (*sources.folders_of(unit), empty) for part in ("-I", str(folder))]
+        folders = [part for folder in sources.named_folders for part in ("-I", str(folder))]
+        later = [
+            part
+            for folder in sources.found_folders(unit)
+            for part in ("-iquote", str(folder), "-idirafter", str(folder))
+        ]
+        later += ["-idirafter", str(empty)]
+        folders += [f"-Xcompiler={part}" for part in later] if unit.suffix == ".cu" else later
         folders += [f"-D{macro}" for macro in macros]
         if unit.suffix == ".cu":
             output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *folders, str(unit)], work)
@@ -253,6 +260,8 @@ def _obstacle(path: Path, line: int, text: str) -> Obstacle:
         return Obstacle(path, line, refused[1], Kind.LATER, NO_SCALAR if "Scalar" in text else text)
     if "has no conversion" in text:
         return Obstacle(path, line, "a parameter or a result", Kind.LATER, PYTHON_TYPES)
+    if "of this type cannot be" in text:
+        return Obstacle(path, line, "a parameter or a result", Kind.LATER, text)
     name = NAMED.search(text) or QUOTED.search(text)
     construct = next((group for group in name.groups() if group), "") if name else text.split(" ", 1)[0]
     says = "the facade does not have this" if OF_TORCH.search(text) else "the compiler rejects this"

@@ -63,6 +63,7 @@ NO_IMPL = "the stable ABI shows a tensor's sizes, dtype and memory, and nothing 
 NO_GRAPH = "the stable ABI has no nodes of autograd's graph: a torch::autograd::Function works"
 NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call operators instead"
 NO_CUDA = "the facade's headers for CUDA do not have this"
+NO_TH = "torch has had no TH and THC since 1.11: include <ATen/ATen.h>, <ATen/cuda/CUDAContext.h>, <ATen/ceil_div.h>"
 OF_CUDA_NAMES = (
     r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
@@ -97,7 +98,7 @@ RULES = (
     Rule(r"\b(?:at|torch)::native::\w+|\bTensorIterator\w*\b|\bc10d::\w+", Kind.NEVER, NO_FRONTEND),
     Rule(
         r"\bglobalContext\s*\(\s*\)\s*\.\s*(?!deterministic(?:Algorithms(?:WarnOnly)?|CuDNN|Mkldnn"
-        r"|FillUninitializedMemory)\b)\w+",
+        r"|FillUninitializedMemory)\b|alertNotDeterministic\b)\w+",
         Kind.NEVER,
         "the stable ABI has no function that reads torch's settings, and the facade reads those of determinism alone",
     ),
@@ -198,7 +199,9 @@ def covered(name: str) -> bool:
 
 
 def _header_obstacle(name: str) -> tuple[Kind, str]:
-    if "cuda" in name.lower() or name.startswith(("THC/", "TH/")):
+    if name.startswith(("THC/", "TH/")):
+        return Kind.NEVER, NO_TH
+    if "cuda" in name.lower():
         return Kind.LATER, NO_CUDA
     if name.startswith(("torch/nn/", "torch/csrc/jit", "torch/csrc/distributed", "ATen/native/", "torch/csrc/api/")):
         return Kind.NEVER, NO_FRONTEND
@@ -300,9 +303,12 @@ class Sources:
     left_out: tuple[tuple[Path, str], ...] = ()
     """Sources that only a build with CUDA can compile, each with the header of CUDA that it includes."""
 
-    def folders_of(self, unit: Path) -> list[Path]:
-        """Returns where the headers of a source are found. The project's own folders come nearest first."""
-        return [*self.named_folders, *sorted(self.own_folders, key=lambda folder: -_shared_parents(folder, unit))]
+    def found_folders(self, unit: Path) -> list[Path]:
+        """Returns where the project's own headers were found, nearest to a source first.
+
+        A project's build need not name them: one may hold a header with a name of the standard library's.
+        """
+        return sorted(self.own_folders, key=lambda folder: -_shared_parents(folder, unit))
 
 
 def find_sources(

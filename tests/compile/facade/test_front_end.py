@@ -62,6 +62,20 @@ def test_every_line_of_a_source_in_cuda_is_found_too(tmp_path: Path) -> None:
     assert (said.not_judged, set(said.included)) == ([], {"ATen/cuda/CUDABlas.h"})
 
 
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc on PATH")
+def test_a_source_in_cuda_may_have_macros_of_names_that_it_asks_for_nowhere(tmp_path: Path) -> None:
+    text = """#define CUDA_NUM_THREADS 1024
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAApplyUtils.cuh>
+__global__ void k(int* p) { *p = CUDA_NUM_THREADS; }
+"""
+    (tmp_path / "op.cu").write_text(text)
+    with tempfile.TemporaryDirectory() as work:
+        nvcc = shutil.which("nvcc") or ""
+        said = refusals(["g++"], find_sources([tmp_path / "op.cu"]), TORCH, Path(work), nvcc=nvcc)
+    assert (said.obstacles, said.not_judged) == ([], [])
+
+
 SAID_BY_NVCC = """\
 {headers}/methods.inc(424): error: static assertion failed with "renorm_ is not on torch's stable ABI: it passes \
 no const Scalar&."
@@ -161,6 +175,27 @@ def test_a_macro_can_be_defined(tmp_path: Path) -> None:
 def test_capsules_and_buffers_need_no_header_of_numpys(tmp_path: Path) -> None:
     text = "void* of(py::capsule c) { return c.get_pointer(); }\nlong of(py::buffer b) { return b.request().size; }\n"
     assert _refused(tmp_path, f"#include <torch/extension.h>\n{text}") == ([], [])
+
+
+def test_a_folder_that_was_found_hides_no_header_of_the_standard_library(tmp_path: Path) -> None:
+    for name, text in (
+        ("inner/math.h", "#error hidden\n"),
+        ("inner/own.h", "inline int own() { return 1; }\n"),
+        ("csrc/op.cpp", "#include <math.h>\n#include <own.h>\n#include <torch/extension.h>\nint f = own();\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = CliRunner().invoke(group, ["why-not", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+
+
+def test_an_argument_that_no_op_can_have_is_named_as_one(tmp_path: Path) -> None:
+    text = """#include <torch/extension.h>
+at::Tensor scaled(at::Tensor x, const at::Scalar& s) { return x; }
+TORCH_LIBRARY(field_ops, m) { m.def("scaled", &scaled); }
+"""
+    found, _ = _refused(tmp_path, text)
+    assert set(found) == {(3, "a parameter or a result")}
 
 
 def test_a_header_of_another_project_leaves_the_source_without_a_judgement(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("torch::jit::script::Module m;", "torch::jit::script", Kind.NEVER),
         ("auto s = x.storage();", "storage", Kind.NEVER),
         ("y.backward();", "backward", Kind.NEVER),
+        ("#include <THC/THC.h>", "#include <THC/THC.h>", Kind.NEVER),
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),

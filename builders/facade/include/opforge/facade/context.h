@@ -1,5 +1,6 @@
 // torch's settings of determinism, as at::globalContext() has them: each takes the context alone, and returns a bool.
 #pragma once
+#include "checks.h"
 #include "symbols.h"
 
 #pragma GCC visibility push(hidden)
@@ -20,6 +21,27 @@ public:
     OPFORGE_SETTING(deterministicMkldnn, 19)
     OPFORGE_SETTING(deterministicFillUninitializedMemory, 36)
 #undef OPFORGE_SETTING
+    OPFORGE_IF_USED
+    static void alertNotDeterministic(std::string_view caller) {
+        const Context settings;
+        if (!settings.deterministicAlgorithms()) {
+            return;
+        }
+        if (settings.deterministicAlgorithmsWarnOnly()) {
+            TORCH_WARN(caller,
+                       " does not have a deterministic implementation, but you set "
+                       "'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
+                       "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support "
+                       "for this operation.");
+            return;
+        }
+        TORCH_CHECK(false, caller,
+                    " does not have a deterministic implementation, but you set "
+                    "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, "
+                    "or you can use the 'warn_only=True' option, if that's acceptable for your application. You can "
+                    "also file an issue at https://github.com/pytorch/pytorch/issues to help us prioritize adding "
+                    "deterministic support for this operation.");
+    }
 
 private:
     static const void* context() {

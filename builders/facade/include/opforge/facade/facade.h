@@ -5,8 +5,11 @@
 // Standard headers that torch's own headers bring, before the hidden part begins. The C ones bring names such as
 // isinf into the global namespace.
 #include <dlfcn.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -78,9 +81,11 @@
 #include "context.h"
 #include "dispatch.h"
 #include "factories.h"
+#include "fft.h"
 #include "function.h"
 #include "functional.h"
 #include "library.h"
+#include "logging.h"
 #include "module.h"
 #include "parallel.h"
 #include "tensor_utils.h"

@@ -91,19 +91,53 @@ template <class T>
 Tensor tensor(std::initializer_list<T> list, const TensorOptions& options = {}) {
     return tensor(ArrayRef<T>(list), options);
 }
+namespace facade {
+// The elements of lists in lists, and the sizes of the tensor that they are.
 template <class T>
-Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {}) {
-    std::vector<T> all;
-    const size_t n = rows.size() ? rows.begin()->size() : 0;
-    for (const auto& row : rows) {
-        if (row.size() != n) {
-            c10::facade::fail(c10::facade::text("Expected all sub-lists to have sizes: ", n,
-                                                " (e.g. the first), but one has ", row.size()));
+struct Elements {
+    struct Element {
+        T value;
+    };
+    std::vector<Element> all;  // a vector of bools has no memory of bools
+    std::vector<int64_t> sizes;
+
+    void add(T value, size_t) { all.push_back({value}); }
+    template <class L>
+    void add(std::initializer_list<L> list, size_t depth) {
+        const auto n = static_cast<int64_t>(list.size());
+        if (sizes.size() == depth) {
+            sizes.push_back(n);
         }
-        all.insert(all.end(), row.begin(), row.end());
+        if (sizes[depth] != n) {
+            c10::facade::fail(c10::facade::text("Expected all sub-lists to have sizes: ", sizes[depth],
+                                                " (e.g. the first), but one has ", n));
+        }
+        for (const auto& part : list) {
+            add(part, depth + 1);
+        }
     }
-    return facade::tensor_of(all.data(), all.size(), {static_cast<int64_t>(rows.size()), static_cast<int64_t>(n)},
-                             options);
+};
+template <class T, class L>
+Tensor tensor_of_lists(std::initializer_list<L> lists, size_t dim, const TensorOptions& options) {
+    Elements<T> elements;
+    elements.add(lists, 0);
+    elements.sizes.resize(dim);
+    return tensor_of(reinterpret_cast<const T*>(elements.all.data()), elements.all.size(), elements.sizes, options);
+}
+}  // namespace facade
+template <class T>
+using List2 = std::initializer_list<std::initializer_list<T>>;
+template <class T>
+Tensor tensor(List2<T> lists, const TensorOptions& options = {}) {
+    return facade::tensor_of_lists<T>(lists, 2, options);
+}
+template <class T>
+Tensor tensor(std::initializer_list<List2<T>> lists, const TensorOptions& options = {}) {
+    return facade::tensor_of_lists<T>(lists, 3, options);
+}
+template <class T>
+Tensor tensor(List2<List2<T>> lists, const TensorOptions& options = {}) {
+    return facade::tensor_of_lists<T>(lists, 4, options);
 }
 template <class T>
 Tensor tensor(const std::vector<T>& list, const TensorOptions& options = {}) {

@@ -64,6 +64,7 @@ public:
         : type_(type), device_(device), layout_(layout) {}
     ScalarType scalarType() const { return type_; }
     TypeMeta typeMeta() const { return type_; }
+    DeprecatedTypeProperties toScalarType(ScalarType type) const { return {type, device_, layout_}; }
     Layout layout() const { return layout_; }
     DeviceType device_type() const { return device_.type(); }
     bool is_cuda() const { return device_.is_cuda(); }

@@ -195,9 +195,9 @@ inline void checkScalarType(CheckedFrom c, const TensorArg& t, ScalarType type) 
 }
 OPFORGE_IF_USED
 inline void checkSameType(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
-    TORCH_CHECK(a->scalar_type() == b->scalar_type(), "Expected tensor for ", a,
-                " to have the same type as tensor for ", b, "; but type ", c10::toString(a->scalar_type()),
-                " does not equal ", c10::toString(b->scalar_type()), " (while checking arguments for ", c, ")");
+    const auto one = a->type(), other = b->type();
+    TORCH_CHECK(one == other, "Expected tensor for ", a, " to have the same type as tensor for ", b, "; but type ",
+                one.toString(), " does not equal ", other.toString(), " (while checking arguments for ", c, ")");
 }
 OPFORGE_IF_USED
 inline void checkDefined(CheckedFrom c, const TensorArg& t) {
@@ -215,5 +215,107 @@ inline void checkSameSize(CheckedFrom c, const TensorArg& a, const TensorArg& b)
     TORCH_CHECK(a->sizes() == b->sizes(), "Expected tensor for ", a, " to have same size as tensor for ", b, "; but ",
                 a->sizes(), " does not equal ", b->sizes(), " (while checking arguments for ", c, ")");
 }
+OPFORGE_IF_USED
+inline void checkDimRange(CheckedFrom c, const TensorArg& t, int64_t begin, int64_t end) {
+    TORCH_CHECK(t->dim() >= begin && t->dim() < end, "Expected ", begin, " to ", end - 1, " dimensions, but got ",
+                t->dim(), "-dimensional tensor for ", t, " (while checking arguments for ", c, ")");
+}
+OPFORGE_IF_USED
+inline void checkSameDim(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
+    TORCH_CHECK(a->dim() == b->dim(), "Expected tensor for ", a, " to have the same dimension as tensor for ", b,
+                "; but ", a->dim(), " does not equal ", b->dim(), " (while checking arguments for ", c, ")");
+}
+OPFORGE_IF_USED
+inline void checkSameNumel(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
+    TORCH_CHECK(a->numel() == b->numel(), "Expected tensor for ", a, " to have same number of elements as tensor for ",
+                b, "; but ", a->numel(), " does not equal ", b->numel(), " (while checking arguments for ", c, ")");
+}
+OPFORGE_IF_USED
+inline void checkSameGPU(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
+    std::ostringstream on_cpu;
+    for (const TensorArg* t : {&a, &b}) {
+        if ((*t)->is_cpu()) {
+            on_cpu << "Tensor for " << *t << " is on CPU, ";
+        }
+    }
+    TORCH_CHECK(on_cpu.str().empty(), on_cpu.str(), "but expected it to be on GPU (while checking arguments for ", c,
+                ")");
+    TORCH_CHECK(a->get_device() == b->get_device(), "Expected tensor for ", a,
+                " to have the same device as tensor for ", b, "; but device ", a->get_device(), " does not equal ",
+                b->get_device(), " (while checking arguments for ", c, ")");
+}
+OPFORGE_IF_USED
+inline void checkScalarTypes(CheckedFrom c, const TensorArg& t, ArrayRef<ScalarType> types) {
+    std::ostringstream names;
+    for (size_t i = 0; i < types.size(); ++i) {
+        names << (i ? ", " : "") << c10::toString(types[i]);
+    }
+    TORCH_CHECK(std::find(types.begin(), types.end(), t->scalar_type()) != types.end(), "Expected tensor for ", t,
+                " to have one of the following scalar types: ", names.str(), "; but got ", t->type().toString(),
+                " instead (while checking arguments for ", c, ")");
+}
+// Each of the defined tensors is compared with the first of them.
+#define OPFORGE_CHECK_ALL(NAME)                                           \
+    OPFORGE_IF_USED                                                       \
+    inline void checkAll##NAME(CheckedFrom c, ArrayRef<TensorArg> list) { \
+        const TensorArg* first = nullptr;                                 \
+        for (const auto& t : list) {                                      \
+            if (t->defined()) {                                           \
+                first ? check##NAME(c, *first, t) : static_cast<void>(0); \
+                first = first ? first : &t;                               \
+            }                                                             \
+        }                                                                 \
+    }
+OPFORGE_CHECK_ALL(SameNumel)
+OPFORGE_CHECK_ALL(SameGPU)
+OPFORGE_CHECK_ALL(SameType)
+OPFORGE_CHECK_ALL(SameSize)
+#undef OPFORGE_CHECK_ALL
+OPFORGE_IF_USED
+inline void checkDeviceType(CheckedFrom c, ArrayRef<Tensor> tensors, DeviceType type) {
+    for (const auto& t : tensors) {
+        TORCH_CHECK(!t.defined() || t.device().type() == type, "Expected tensor to have ", type,
+                    " DeviceType, but got tensor with ", t.device().type(),
+                    " DeviceType (while checking arguments for ", c, ")");
+    }
+}
+OPFORGE_IF_USED
+inline void checkLayout(CheckedFrom c, ArrayRef<Tensor> tensors, Layout layout) {
+    for (const auto& t : tensors) {
+        TORCH_CHECK(!t.defined() || t.layout() == layout, "Expected tensor to have ", layout,
+                    " Layout, but got tensor with ", t.layout(), " Layout (while checking arguments for ", c, ")");
+    }
+}
+OPFORGE_IF_USED
+inline void check_dim_size(const Tensor& t, int64_t dim, int64_t at, int64_t size) {
+    TORCH_CHECK(t.dim() == dim && t.size(at) == size, "Expected a tensor of dimension ", dim, " and tensor.size[", at,
+                "] == ", size, ", but got : dimension ", t.dim(), " and tensor.size[", at, "] = ", t.size(at));
+}
+inline void* maybe_data_ptr(const Tensor& t) { return t.defined() ? t.data_ptr() : nullptr; }
+inline void* maybe_data_ptr(const TensorArg& t) { return maybe_data_ptr(*t); }
+
+// The seed of a generator that was given none.
+constexpr uint64_t default_rng_seed_val = 67280421310721;
 }  // namespace opforge_facade
 }  // namespace at
+
+namespace torch {
+inline namespace opforge_facade {
+namespace autograd {
+// What is written through a pointer is unknown to autograd: a view without elements counts it for the whole tensor.
+OPFORGE_IF_USED
+inline void increment_version(const at::Tensor& t) {
+    const at::Tensor view = t.detach();
+    (view.dim() ? view : view.unsqueeze(0)).narrow(0, 0, 0).zero_();
+}
+}  // namespace autograd
+namespace utils {
+OPFORGE_IF_USED
+inline at::Tensor flatten_dense_tensors(at::TensorList tensors) { return at::flatten_dense_tensors(tensors); }
+OPFORGE_IF_USED
+inline std::vector<at::Tensor> unflatten_dense_tensors(const at::Tensor& flat, at::TensorList tensors) {
+    return at::unflatten_dense_tensors(flat, tensors);
+}
+}  // namespace utils
+}  // namespace opforge_facade
+}  // namespace torch

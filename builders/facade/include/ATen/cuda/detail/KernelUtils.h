@@ -1,1 +1,1 @@
-#include <opforge/facade/cuda_device.cuh>
+#include <opforge/facade/kernel_utils.cuh>
