@@ -22,12 +22,9 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 GPU, ACCELERATOR, BUILD_SYSTEMS, EXTENSION = "gpu-op.md", "accelerator.md", "build-systems.md", "torch-extension.md"
-WHEEL = "wheel.md"
 TRIED_ELSEWHERE = {
     GPU: "compiles for two GPUs, as tests/compile/ops/test_device_builds.py does",
     BUILD_SYSTEMS: "makes four wheels in 40 s, as tests/compile/shipping/test_backends.py does",
-    EXTENSION: "compiles for 50 s; tests/compile/facade/test_builder.py builds, refuses and packs such sources",
-    WHEEL: "makes a wheel in 16 s, as tests/compile/shipping/test_wheels.py and test_backends.py do",
 }
 """Page -> why it is not followed but by `make test-long`."""
 LONG = tiers.is_long()
