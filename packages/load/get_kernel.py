@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from opforge.fast_path import machine
 from opforge.foundation import formats, opforge_version, remembered_values, settings
 
 from . import tree
+
+if TYPE_CHECKING:
+    from typing import Never
 
 CHECKOUT = "checkout"
 HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
@@ -38,6 +43,7 @@ def get_kernel(
     *,
     install: bool | None = None,
     hub: bool = False,
+    **unknown: Never,
 ) -> ModuleType:
     """Returns the Python module of a kernel package, with its ops loaded.
 
@@ -50,6 +56,7 @@ def get_kernel(
             network is never used.
         hub: Whether to take the package from the download cache of the hub's own loader. `version` is then a number,
             a branch, a tag or a commit; by default the branch main. Packages in OPFORGE_KERNELS come first.
+        **unknown: None are accepted. The error for an argument of the hub's loader says what does the same here.
 
     The module's `__version__` is the package's, unless the package sets one itself. The same release gives the same
     module, in every thread. Two versions can be loaded side by side: each has its own module, and its own
@@ -63,8 +70,10 @@ def get_kernel(
     environment = os.environ
     key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
     module = _answers.get(key)
-    if module is None:
+    if module is None or unknown:
         try:
+            if unknown:
+                raise _unknown(get_kernel, name, unknown)
             if hub:
                 module = _in_hub_cache(key, name, version, variant)
             else:
@@ -91,7 +100,7 @@ def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None,
 
 
 def get_local_kernel(
-    path: str | os.PathLike[str], variant: str | None = None, *, package_name: str | None = None
+    path: str | os.PathLike[str], variant: str | None = None, *, package_name: str | None = None, **unknown: Never
 ) -> ModuleType:
     """Returns the Python module of a kernel package in a folder, with its ops loaded.
 
@@ -100,6 +109,7 @@ def get_local_kernel(
             builder write them. The variant that fits best is taken.
         variant: The label of a variant, in place of that; or the package's name, which the hub's loader takes here.
         package_name: The expected name of the package or of its module: another name is an error.
+        **unknown: None are accepted, as by `get_kernel`.
 
     Every file is compared with the digests that the variant states, before anything is opened. The same files give the
     same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
@@ -108,10 +118,12 @@ def get_local_kernel(
     folder = os.path.abspath(os.fspath(path))
     key = ("", folder, variant, package_name)
     module = _answers.get(key)
-    if module is not None:
+    if module is not None and not unknown:
         return module
     remembered = _name_of("local", folder, variant, package_name)
     try:
+        if unknown:
+            raise _unknown(get_local_kernel, folder, unknown)
         module = _recall(remembered) if remembered else None
         if module is not None:
             _answers[key] = module
@@ -125,6 +137,12 @@ def get_local_kernel(
         tracebacks.shorten(error)
         raise
     return module
+
+
+def _unknown(function: Callable[..., ModuleType], name: object, unknown: Mapping[str, object]) -> TypeError:
+    from . import hubs_arguments
+
+    return hubs_arguments.error(function, name, unknown)
 
 
 def _look_up(
