@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from opforge.fast_path import machine
 from opforge.foundation import formats, opforge_version, remembered_values, settings
@@ -21,7 +22,9 @@ from opforge.foundation import formats, opforge_version, remembered_values, sett
 from . import tree
 
 if TYPE_CHECKING:
-    from typing import Never
+    from typing import TypeVar
+
+    Function = TypeVar("Function", bound=Callable[..., ModuleType])
 
 CHECKOUT = "checkout"
 HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
@@ -36,6 +39,28 @@ def reset() -> None:
     _answers.clear()
 
 
+def _public(function: Function) -> Function:
+    """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> ModuleType:
+        try:
+            return function(*arguments, **named)
+        except TypeError as error:
+            from . import hubs_arguments
+
+            hubs_arguments.explain(error, call, arguments, named)
+            raise
+        except BaseException as error:
+            from opforge.foundation import tracebacks
+
+            tracebacks.shorten(error)
+            raise
+
+    return cast("Function", call)
+
+
+@_public
 def get_kernel(
     name: str,
     version: str | int | None = None,
@@ -43,7 +68,6 @@ def get_kernel(
     *,
     install: bool | None = None,
     hub: bool = False,
-    **unknown: Never,
 ) -> ModuleType:
     """Returns the Python module of a kernel package, with its ops loaded.
 
@@ -56,7 +80,6 @@ def get_kernel(
             network is never used.
         hub: Whether to take the package from the download cache of the hub's own loader. `version` is then a number,
             a branch, a tag or a commit; by default the branch main. Packages in OPFORGE_KERNELS come first.
-        **unknown: None are accepted. The error for an argument of the hub's loader says what does the same here.
 
     The module's `__version__` is the package's, unless the package sets one itself. The same release gives the same
     module, in every thread. Two versions can be loaded side by side: each has its own module, and its own
@@ -66,24 +89,15 @@ def get_kernel(
     Raises KernelNotFoundError, KernelIncompatibleError with the reason of each variant, KernelLoadError,
     KernelFormatError for an invalid name or version.
     """
-    caller = sys._getframe(1).f_globals.get("__package__") or ""
+    caller = sys._getframe(2).f_globals.get("__package__") or ""
     environment = os.environ
     key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
     module = _answers.get(key)
-    if module is None or unknown:
-        try:
-            if unknown:
-                raise _unknown(get_kernel, name, unknown)
-            if hub:
-                module = _in_hub_cache(key, name, version, variant)
-            else:
-                module = _look_up(key, name, version, variant, install, caller)
-        except BaseException as error:
-            from opforge.foundation import tracebacks
-
-            tracebacks.shorten(error)
-            raise
-    return module
+    if module is not None:
+        return module
+    if hub:
+        return _in_hub_cache(key, name, version, variant)
+    return _look_up(key, name, version, variant, install, caller)
 
 
 def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
@@ -99,8 +113,9 @@ def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None,
     return search.in_hub_cache(key, _answers, remembered, name, version, variant)
 
 
+@_public
 def get_local_kernel(
-    path: str | os.PathLike[str], variant: str | None = None, *, package_name: str | None = None, **unknown: Never
+    path: str | os.PathLike[str], variant: str | None = None, *, package_name: str | None = None
 ) -> ModuleType:
     """Returns the Python module of a kernel package in a folder, with its ops loaded.
 
@@ -109,7 +124,6 @@ def get_local_kernel(
             builder write them. The variant that fits best is taken.
         variant: The label of a variant, in place of that; or the package's name, which the hub's loader takes here.
         package_name: The expected name of the package or of its module: another name is an error.
-        **unknown: None are accepted, as by `get_kernel`.
 
     Every file is compared with the digests that the variant states, before anything is opened. The same files give the
     same module. Raises KernelIncompatibleError with the reason of each variant, KernelLoadError, KernelFormatError for
@@ -118,31 +132,16 @@ def get_local_kernel(
     folder = os.path.abspath(os.fspath(path))
     key = ("", folder, variant, package_name)
     module = _answers.get(key)
-    if module is not None and not unknown:
+    if module is not None:
         return module
     remembered = _name_of("local", folder, variant, package_name)
-    try:
-        if unknown:
-            raise _unknown(get_local_kernel, folder, unknown)
-        module = _recall(remembered) if remembered else None
-        if module is not None:
-            _answers[key] = module
-            return module
-        from . import search
+    module = _recall(remembered) if remembered else None
+    if module is not None:
+        _answers[key] = module
+        return module
+    from . import search
 
-        module = search.local(key, _answers, remembered, folder, variant, package=package_name)
-    except BaseException as error:
-        from opforge.foundation import tracebacks
-
-        tracebacks.shorten(error)
-        raise
-    return module
-
-
-def _unknown(function: Callable[..., ModuleType], name: object, unknown: Mapping[str, object]) -> TypeError:
-    from . import hubs_arguments
-
-    return hubs_arguments.error(function, name, unknown)
+    return search.local(key, _answers, remembered, folder, variant, package=package_name)
 
 
 def _look_up(

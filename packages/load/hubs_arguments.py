@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from opforge.foundation import tracebacks
 
 INSTEAD = {
     "revision": "a branch, tag or commit is the version of a kernel of the hub:"
@@ -17,14 +19,14 @@ INSTEAD = {
 """Each argument with what does the same here."""
 
 
-def error(function: Callable[..., Any], name: object, unknown: Mapping[str, Any]) -> TypeError:
-    """Returns the error for arguments that a function does not have. `name` is the package that was asked for."""
-    keyword, value = next(iter(unknown.items()))
-    text = f"{function.__name__}() got an unexpected keyword argument {keyword!r}"
-    if keyword in INSTEAD:
-        return TypeError(f"{text}: {INSTEAD[keyword].format(name=name, value=value)}")
-    import inspect
-
-    from opforge.foundation import tracebacks
-
-    return TypeError(text + tracebacks.nearest(keyword, inspect.signature(function).parameters))
+def explain(
+    error: TypeError, function: Callable[..., Any], arguments: Sequence[object], named: Mapping[str, object]
+) -> None:
+    """Says what does the same, or which argument was probably meant. Changes nothing if another error has come."""
+    tracebacks.shorten(error)
+    tracebacks.explain_call(error, function, named)
+    head = f"{function.__name__}() got an unexpected keyword argument "
+    for keyword, instead in INSTEAD.items():
+        if str(error).startswith(f"{head}{keyword!r}"):
+            name = arguments[0] if arguments else named.get("name")
+            error.args = (f"{head}{keyword!r}: {instead.format(name=name, value=named[keyword])}",)

@@ -85,19 +85,18 @@ def explain_call(error: TypeError, function: Callable[..., Any], named: Collecti
     if (trace is None or trace.tb_next is not None) and str(error) != text:
         return  # a line of the function has run
     if unknown:  # what is missing then is what was meant, and Python may name only that
-        error.args = (f"{text}{nearest(unknown, parameters)}",)
+        error.args = (f"{text}{_nearest(unknown, parameters)}",)
     shorten(error, always=True)
 
 
 def explain_missing(error: AttributeError, name: str, offered: Iterable[str]) -> None:
     """Names the function of an op that was probably meant."""
-    error.args = (f"{error}{nearest(name, offered)}",)
+    error.args = (f"{error}{_nearest(name, offered)}",)
     error.name, error.obj = name, None  # otherwise the interpreter would look for a similar name too, and print it
     shorten(error, always=True)
 
 
-def nearest(name: str, offered: Iterable[str]) -> str:
-    """Returns the question after the name that was probably meant; an empty text if none is near."""
+def _nearest(name: str, offered: Iterable[str]) -> str:
     import difflib
 
     meant = difflib.get_close_matches(name, [*offered], n=1)
