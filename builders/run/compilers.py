@@ -97,7 +97,8 @@ class _Run:
         ninja.write_build_file(self._work, self._steps, chosen.heavy, max(1, chosen.depth))
         progress = self._progress if self._job.on_progress else None
         done, self._ended = self._done, 0
-        outcome = ninja.run(self._work, chosen.jobs, progress, targets, share)
+        known = dict(self._job.plan.environment)
+        outcome = ninja.run(self._work, chosen.jobs, progress, targets, share, known)
         self._done = done + self._ended
         ended, line = timeline.mark("compile and link", began), timeline.current()
         if line is not None:

@@ -38,6 +38,8 @@ STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)$")
 CACHE_ENV = {"CCACHE_NODIRECT": "1"}
 """Makes ccache run the preprocessor. From its list of the headers that an object was compiled from it does not see that
 another one is found first now, or that __has_include has another answer."""
+CHOICES_OF_CCACHE = ("CCACHE_COMPILER", "CCACHE_CC")
+"""Variables that make ccache start another compiler than the one of the command."""
 PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
 """Variables that give ninja's and the compilers' output the form that is parsed here. ninja removes all colours."""
 REMOTE_COMPILERS = frozenset({"distcc", "icecc"})
@@ -132,6 +134,7 @@ def run(
     on_progress: Progress | None = None,
     targets: Sequence[str] = (),
     share: int = 0,
+    known: Collection[str] = (),
 ) -> Outcome:
     """Runs the build in `folder`, with at most `jobs` compilers at once, or with the tokens of the jobserver in use.
 
@@ -145,16 +148,19 @@ def run(
         targets: The outputs to make; by default all.
         share: With a jobserver: the number of tokens to hold while `jobs` compilers run, because each of them needs
             more memory than a token stands for. With 0 each compiler takes a token.
+        known: The variables in the plan's key. A launcher changes no result: another compiler than the command's is
+            started only if the variable that names it is among them.
     """
     server, wanted = jobserver.current(), ("--", *map(_escaped_target, targets)) if targets else ()
+    unset = {name: "" for name in CHOICES_OF_CCACHE if os.environ.get(name) and name not in known}
     if server is None:
-        return _run(folder, ("-j", str(jobs), *wanted), {}, on_progress, None)
+        return _run(folder, ("-j", str(jobs), *wanted), unset, on_progress, None)
     began = time.time()
     with server.token(max(1, share)):
         timeline.mark("wait for a free compiler", began)
         if share:
-            return _run(folder, ("-j", str(jobs), *wanted), {}, on_progress, server)
-        return _run(folder, (*server.arguments, *wanted), server.environment, on_progress, server)
+            return _run(folder, ("-j", str(jobs), *wanted), unset, on_progress, server)
+        return _run(folder, (*server.arguments, *wanted), {**server.environment, **unset}, on_progress, server)
 
 
 def _escaped_target(name: str) -> str:

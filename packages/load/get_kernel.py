@@ -11,12 +11,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 from opforge.fast_path import machine
 from opforge.foundation import formats, opforge_version, remembered_values, settings
 
 from . import tree
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Function = TypeVar("Function", bound=Callable[..., ModuleType])
 
 CHECKOUT = "checkout"
 HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
@@ -31,6 +39,28 @@ def reset() -> None:
     _answers.clear()
 
 
+def _public(function: Function) -> Function:
+    """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> ModuleType:
+        try:
+            return function(*arguments, **named)
+        except TypeError as error:
+            from . import hubs_arguments
+
+            hubs_arguments.explain(error, call, arguments, named)
+            raise
+        except BaseException as error:
+            from opforge.foundation import tracebacks
+
+            tracebacks.shorten(error)
+            raise
+
+    return cast("Function", call)
+
+
+@_public
 def get_kernel(
     name: str,
     version: str | int | None = None,
@@ -59,22 +89,15 @@ def get_kernel(
     Raises KernelNotFoundError, KernelIncompatibleError with the reason of each variant, KernelLoadError,
     KernelFormatError for an invalid name or version.
     """
-    caller = sys._getframe(1).f_globals.get("__package__") or ""
+    caller = sys._getframe(2).f_globals.get("__package__") or ""
     environment = os.environ
     key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
     module = _answers.get(key)
-    if module is None:
-        try:
-            if hub:
-                module = _in_hub_cache(key, name, version, variant)
-            else:
-                module = _look_up(key, name, version, variant, install, caller)
-        except BaseException as error:
-            from opforge.foundation import tracebacks
-
-            tracebacks.shorten(error)
-            raise
-    return module
+    if module is not None:
+        return module
+    if hub:
+        return _in_hub_cache(key, name, version, variant)
+    return _look_up(key, name, version, variant, install, caller)
 
 
 def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
@@ -90,6 +113,7 @@ def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None,
     return search.in_hub_cache(key, _answers, remembered, name, version, variant)
 
 
+@_public
 def get_local_kernel(
     path: str | os.PathLike[str], variant: str | None = None, *, package_name: str | None = None
 ) -> ModuleType:
@@ -111,20 +135,13 @@ def get_local_kernel(
     if module is not None:
         return module
     remembered = _name_of("local", folder, variant, package_name)
-    try:
-        module = _recall(remembered) if remembered else None
-        if module is not None:
-            _answers[key] = module
-            return module
-        from . import search
+    module = _recall(remembered) if remembered else None
+    if module is not None:
+        _answers[key] = module
+        return module
+    from . import search
 
-        module = search.local(key, _answers, remembered, folder, variant, package=package_name)
-    except BaseException as error:
-        from opforge.foundation import tracebacks
-
-        tracebacks.shorten(error)
-        raise
-    return module
+    return search.local(key, _answers, remembered, folder, variant, package=package_name)
 
 
 def _look_up(

@@ -166,6 +166,7 @@ def _from_roots(
 def _not_found(name: str, text: str, command: str) -> Exception:
     """Returns the error for a package of which no release in the range is installed. `command` installs one."""
     from opforge.errors import KernelNotFoundError
+    from opforge.packages.project import hub_cache
 
     roots = [root for root in layout.roots() if not _root_problem(root)]
     searched = [f"{root.join('names', *name.split('/'))} ({root.scope})" for root in roots]
@@ -173,7 +174,9 @@ def _not_found(name: str, text: str, command: str) -> Exception:
         f"{release.version} in {root.path}" for root in roots for release in releases.matching(root, name, version.ANY)
     ]
     installed = f"Installed: {', '.join(others)}. " if others else ""
-    return KernelNotFoundError(text, searched, f"{installed}Install it with: {command}")
+    theirs = "The hub's own loader has downloaded it: hub=True takes it from there. Otherwise install it with:"
+    advice = theirs if hub_cache.is_cached(name) else "Install it with:"
+    return KernelNotFoundError(text, searched, f"{installed}{advice} {command}")
 
 
 def needed_by(dependency: Dependency) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,8 +17,9 @@ from .hub_locks import COMMIT, REPOSITORY
 
 STATUS = "kernel-status.toml"
 EXPECTED = 'a kernel-status.toml of the hub: kind = "redirect", and a destination'
+VERSION = re.compile(r"v\d{1,9}", re.ASCII)
 MAX_REDIRECTS = 4
-ADVICE = "Nothing is downloaded: get it with the hub's own tool, kernels download"
+ADVICE = "Nothing is downloaded: get it with the hub's own tool, hf download --repo-type kernel {} --revision {}"
 
 
 def repositories(repository: str) -> list[str]:
@@ -86,7 +88,52 @@ def _state(repository: str, revision: str) -> tuple[str, str, list[str]]:
         watched += [branch, searched[-1]]
         if commit and os.path.isdir(searched[-1]):
             return searched[-1], commit, watched
-    raise KernelNotFoundError(f"{repository} {revision}", searched, ADVICE)
+    if VERSION.fullmatch(revision):
+        folders, others = _of_version(repository, int(revision[1:]))
+        if len(folders) == 1:
+            return folders[0], os.path.basename(folders[0]), [*watched, *others]
+        if folders:
+            commits = ", ".join(sorted(map(os.path.basename, folders)))
+            advice = f"Several states say that they are this version. Name one of them as the version: {commits}"
+            raise KernelNotFoundError(f"{repository} {revision}", searched, advice)
+    raise KernelNotFoundError(f"{repository} {revision}", searched, ADVICE.format(repository, revision) + _into())
+
+
+def _of_version(repository: str, number: int) -> tuple[list[str], list[str]]:
+    """Returns the states of which a variant says that it is this version, and the paths that decide it.
+
+    The hub's own loader asks the hub for the commit of a version, and downloads that: it keeps no branch.
+    """
+    found, watched = list[str](), list[str]()
+    for top in repositories(repository):
+        snapshots = os.path.join(top, "snapshots")
+        watched.append(snapshots)
+        for commit in _listed(snapshots):
+            build = os.path.join(snapshots, commit, "build")
+            watched.append(build)
+            if any(_version(os.path.join(build, label)) == number for label in _listed(build)):
+                found.append(os.path.join(snapshots, commit))
+    return found, watched
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _version(folder: str) -> int | None:
+    """Returns the version that a variant states; None if it states none that can be read."""
+    try:
+        return metadata.read(folder).version
+    except (KernelFormatError, OSError):
+        return None
+
+
+def _into() -> str:
+    """Returns the option for the folder of the hub's loader, if that is not the one of the hub's tool."""
+    return " --cache-dir $KERNELS_CACHE" if environment.variable("KERNELS_CACHE").strip() else ""
 
 
 def _ref(path: str) -> str:

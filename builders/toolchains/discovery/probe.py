@@ -263,7 +263,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
     distribution, listed, without = configuration.surroundings(report)
     files |= {f"flags {number}": path for number, path in enumerate(configuration.files(report))}
     files |= {os.path.basename(path): path for path in distribution}
-    commands = _commands(argv, path_flags) if programs.is_wrapper(argv) else []
+    commands = _commands(argv, path_flags) if programs.starts_others(argv) else []
     libraries = search.library_folders(try_run([*argv, *path_flags], "-print-search-dirs")[1])
     libraries = [*dict.fromkeys([*search.linked_folders(commands), *libraries])]
     specs = configuration.specs_of_lto([*argv, *path_flags, *commands], libraries)
@@ -280,7 +280,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         "machine": machine,
         "arguments": " ".join(argv[1:]),
         "search": key_of(folders),
-        **({"commands": key_of(commands)} if programs.is_wrapper(argv) else {}),
+        **({"commands": key_of(commands)} if programs.starts_others(argv) else {}),
         **{f"{name} sha256": disk.digest(path) or "" for name, path in files.items()},
     }
     return {

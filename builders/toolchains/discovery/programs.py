@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainNotFoundError
 from opforge.foundation import settings
-from opforge.foundation.environment import of_wrappers
+from opforge.foundation.environment import CHOICE_VARIABLES, of_wrappers
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""
@@ -77,12 +77,15 @@ def link_folders(words: Iterable[str]) -> set[str]:
 
 
 def is_wrapper(argv: Sequence[str]) -> bool:
-    """Returns whether a program in this command is not known to be a compiler itself: a script, or one of another name.
+    """Returns whether the last program of this command is not known to be a compiler: a script, or of another name.
 
-    It may obey variables of its own, and start any program on PATH. Of `ccache g++` the second word is checked.
+    It may start any program on PATH. Of `ccache g++` the second word is checked.
     """
-    paths = [argv[0], *filter(None, (which(word) for word in argv[1:] if not word.startswith("-")))]
-    return not _is_compiler(paths[-1])
+    return not _is_compiler(_programs(argv)[-1])
+
+
+def _programs(argv: Sequence[str]) -> list[str]:
+    return [argv[0], *filter(None, (which(word) for word in argv[1:] if not word.startswith("-")))]
 
 
 def _is_compiler(path: str) -> bool:
@@ -96,26 +99,42 @@ def _is_compiler(path: str) -> bool:
         return False
 
 
+def starts_others(argv: Sequence[str]) -> bool:
+    """Returns whether this command may start another compiler than its last program: a wrapper, or `ccache g++`.
+
+    ccache does so only if a variable names another one.
+    """
+    return is_wrapper(argv) or bool(_variables(argv))
+
+
 def behind(argv: Sequence[str]) -> list[str]:
-    """Returns the compilers on PATH that a wrapper may start; none if this command is no wrapper.
+    """Returns the compilers that a wrapper may start, on PATH or named by a variable; none if this is no wrapper.
 
     `ccache` with the name of a compiler starts the next program of that name, and `mpicxx` the first g++.
     """
-    if not is_wrapper(argv):
+    if not starts_others(argv):
         return []
     names = dict.fromkeys((os.path.basename(argv[0]), *STARTED))
-    paths = (which(name, [folder]) for folder in path_folders() for name in names)
+    paths = [which(name, [folder]) for folder in path_folders() for name in names]
+    paths += [which(os.environ[name].partition(" ")[0]) for name in _variables(argv)]
     return [path for path in dict.fromkeys(paths) if path and path != argv[0]]
 
 
 def own_variables(argv: Sequence[str]) -> list[str]:
     """Returns the names of the variables that this command may read besides those that every compiler reads."""
-    return [*settings.compiler_env(), *(of_wrappers() if is_wrapper(argv) else ())]
+    return [*settings.compiler_env(), *_variables(argv)]
+
+
+def _variables(argv: Sequence[str]) -> list[str]:
+    """Returns the names of the variables of wrappers that are set and that this command may read."""
+    found = of_wrappers()
+    if not found or is_wrapper(argv):
+        return found
+    choices = [name for name in found if name.startswith(CHOICE_VARIABLES)]
+    return [] if not choices or all(map(_is_compiler, _programs(argv))) else choices
 
 
 def state(argv: Sequence[str]) -> list[str]:
     """Returns the values of `own_variables`, and of PATH for a wrapper: what it looks up there is not known."""
-    names = settings.compiler_env()
-    if is_wrapper(argv):
-        names = (*names, *of_wrappers(), "PATH")
+    names = [*own_variables(argv), *(["PATH"] if starts_others(argv) else [])]
     return [f"{name}={os.environ.get(name, '')}" for name in names]

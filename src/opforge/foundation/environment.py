@@ -37,7 +37,9 @@ SOURCE_DATE_EPOCH is none of them: it changes only what __DATE__, __TIME__ and _
 """
 HEADER_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 """The variables that name folders of headers."""
-WRAPPER_VARIABLES = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_")
+CHOICE_VARIABLES = ("CCACHE_CC", "CCACHE_COMPILER", "CCACHE_PATH", "CCACHE_PREFIX", "ICECC_CXX", "I_MPI_CXX")
+"""Prefixes of the variables that name what a wrapper starts, also instead of the compiler that `ccache g++` names."""
+WRAPPER_VARIABLES = ("OMPI_", "OPAL_", "MPICH_", "NIX_", "SPACK_", "CRAY_", "PE_", *CHOICE_VARIABLES)
 """Prefixes of the variables that compiler wrappers read. Their values are part of the plan key of a wrapper."""
 LAUNCHER_VARIABLES = (
     "OMPI_APP_CTX_",
@@ -54,8 +56,10 @@ LAUNCHER_VARIABLES = (
     "NIX_BUILD_CORES",
     "NIX_BUILD_TOP",
     "NIX_LOG_FD",
+    "CCACHE_COMPILERCHECK",
+    "CCACHE_COMPILERTYPE",
 )
-"""Prefixes of those among them that differ from process to process or from build to build, and that no wrapper reads.
+"""Prefixes of those among them that differ from process to process or from build to build, or that decide no result.
 """
 PLAN_VARIABLES = ("PATH", "CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *COMPILER_VARIABLES)
 """Every variable that the plan of a host op may depend on."""

@@ -191,6 +191,9 @@ def program_problem(options: Options) -> str | None:
         return None if shutil.which(program) else f"there is no program {program!r}"
     if os.path.exists(program):
         return None
-    near = difflib.get_close_matches(program, glob.glob(os.path.join(os.path.dirname(program), "*.py")), n=1)
-    suggestion = f"; did you mean {near[0]}" if near else ""
+    folder, name = os.path.split(program)
+    scripts = [path.removesuffix(".py") for path in glob.glob("*.py", root_dir=folder or None)]
+    # The folder and the ending, which all scripts share, make any two of them similar.
+    near = difflib.get_close_matches(name.removesuffix(".py"), scripts, n=1)
+    suggestion = f"; did you mean {os.path.join(folder, near[0])}.py" if near else ""
     return f"there is no file {program!r} in {os.getcwd()}{suggestion}"

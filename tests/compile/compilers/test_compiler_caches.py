@@ -72,3 +72,15 @@ def test_an_op_is_built_again_behind_ccache_in_cxx(folder, tmp_path, monkeypatch
     for store in ("one", "two"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / store))
         assert cls().build().origin == "built"
+
+
+@pytest.mark.parametrize("variable", ["CCACHE_COMPILER", "CCACHE_CC"])
+def test_a_launcher_starts_the_compiler_of_the_plan(folder, tmp_path, monkeypatch, variable):
+    """ccache would start the one that the variable names, which is in no key."""
+    script = f'compiler=${{{variable}:-$1}}; shift; exec "$compiler" "$@"'
+    monkeypatch.setenv("OPFORGE_COMPILER_LAUNCHER", text_files.write_script(tmp_path, "launcher", script))
+    monkeypatch.setenv(variable, text_files.write_script(tmp_path, "other", 'exec g++ -DVALUE=2 "$@"'))
+    cls = sample_ops.plain_op(
+        folder, source=f"#ifndef VALUE\n#define VALUE 1\n#endif\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
+    )
+    assert cls().load().value() == 1

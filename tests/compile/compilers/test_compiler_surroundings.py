@@ -99,6 +99,21 @@ def test_a_compiler_itself_does_not_depend_on_the_variables_of_wrappers(load):
     assert load(OMPI_CXXFLAGS="-DVALUE=2") == "0 cache"
 
 
+@pytest.mark.parametrize("masquerades", [True, False])
+def test_a_compiler_that_a_variable_names_for_ccache_is_in_the_key(tmp_path, load, masquerades):
+    chosen = "exec ${CCACHE_COMPILER:-" + str(shutil.which("g++")) + '} "$@"'
+    wrapper = text_files.write_script(
+        tmp_path, "g++" if masquerades else "ccache", chosen if masquerades else f"shift\n{chosen}"
+    )
+    env = {"CXX": wrapper if masquerades else f"{wrapper} g++"}
+    assert load(**env) == load(**env, CCACHE_COMPILERCHECK="content").replace("cache", "built") == "0 built"
+    for value in ("1", "2"):  # the second is put in the place of the first
+        named = {**env, "CCACHE_COMPILER": text_files.write_script(tmp_path, "other", f'exec g++ -DVALUE={value} "$@"')}
+        assert load(**named) == f"{value} built"
+        assert load(**named) == f"{value} cache"
+    assert load(**env) == "0 cache"
+
+
 def test_the_ranks_of_one_job_share_a_library(tmp_path, load, own_store):
     """mpirun sets variables that differ from rank to rank and that no wrapper reads."""
     wrapper = text_files.write_script(tmp_path, "mpicxx", 'exec g++ "$@"')

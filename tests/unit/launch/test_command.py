@@ -109,13 +109,19 @@ def test_another_system_is_refused(monkeypatch):
     ("words", "problem"),
     [
         (("trian.py",), "there is no file 'trian.py' in FOLDER; did you mean train.py"),
+        (("train",), "there is no file 'train' in FOLDER; did you mean train.py"),
+        (("[1]/trian.py",), "there is no file '[1]/trian.py' in FOLDER; did you mean [1]/train.py"),
+        (("a.py",), "there is no file 'a.py' in FOLDER"),
+        (("[1]/evaluate.py",), "there is no file '[1]/evaluate.py' in FOLDER"),
         (("no/such.py", "--lr", "1"), "there is no file 'no/such.py' in FOLDER"),
         (("--no-python", "no_such_program_here"), "there is no program 'no_such_program_here'"),
     ],
 )
 def test_a_script_that_does_not_exist_starts_nothing(tmp_path, monkeypatch, words, problem):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
+    (tmp_path / "[1]").mkdir()
+    for name in ("train.py", "c.py", "[1]/train.py"):
+        (tmp_path / name).touch()
     done = launch("--num-accelerators", "2", *words)
     problem = problem.replace("FOLDER", str(tmp_path))
     hint = "Correct the path; use -m for a module, --no-python for a program"

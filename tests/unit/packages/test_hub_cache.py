@@ -52,9 +52,51 @@ def test_a_state_is_found_by_its_version_branch_or_commit(cache, kind, branch, v
     assert module.VALUE == 5 and opforge.get_kernel("Acme/Plain", version, hub=True) is module
 
 
+def test_a_version_is_found_that_the_hubs_loader_has_downloaded_by_its_commit(cache):
+    """It asks the hub for the commit of a version, downloads that, and keeps no branch."""
+    snapshot = cache()
+    os.remove(snapshot.parent.parent / "refs" / "v1")
+    module = opforge.get_kernel("Acme/Plain", 1, hub=True)
+    assert module.VALUE == 5
+    with pytest.raises(KernelNotFoundError, match="Acme/Plain v2 was not found"):
+        opforge.get_kernel("Acme/Plain", 2, hub=True)
+    os.symlink(snapshot, snapshot.parent / ("cd" * 20))
+    loading.reset()
+    with pytest.raises(KernelNotFoundError, match=f"Name one of them as the version: {COMMIT}, {'cd' * 20}$"):
+        opforge.get_kernel("Acme/Plain", 1, hub=True)
+    assert opforge.get_kernel("Acme/Plain", COMMIT, hub=True).VALUE == 5
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ({"revision": "main"}, r"the version of a kernel of the hub: get_kernel\('Acme/Plain', 'main', hub=True\)$"),
+        ({"backend": "cpu"}, "the variant that fits this machine is loaded, and `variant` takes the label of another"),
+        ({"trust_remote_code": True}, "the trust file says whose packages are accepted"),
+        ({"versoin": 1}, r"'versoin'\. Did you mean 'version'\?$"),
+    ],
+)
+def test_an_argument_of_the_hubs_loader_is_answered_with_what_does_the_same(cache, argument, expected):
+    cache()
+    opforge.get_kernel("Acme/Plain", 1, hub=True)
+    with pytest.raises(TypeError, match=rf"^get_kernel\(\) got an unexpected keyword argument .*{expected}"):
+        opforge.get_kernel("Acme/Plain", 1, hub=True, **argument)
+    with pytest.raises(TypeError, match=r"^get_local_kernel\(\) got an unexpected keyword argument 'backend': the var"):
+        opforge.get_local_kernel("folder", backend="cpu")
+
+
+def test_a_package_that_the_hubs_loader_has_downloaded_is_found_there_by_request_alone(cache):
+    cache("acme/plain")
+    with pytest.raises(
+        KernelNotFoundError, match="The hub's own loader has downloaded it: hub=True takes it from there"
+    ):
+        opforge.get_kernel("acme/plain", 1)
+
+
 def test_what_was_not_downloaded_is_named(cache):
     cache()
-    with pytest.raises(KernelNotFoundError, match=r"Acme/Plain v2 was not found(.|\n)*refs/v2(.|\n)*kernels download"):
+    advice = "hf download --repo-type kernel Acme/Plain --revision v2"
+    with pytest.raises(KernelNotFoundError, match=rf"Acme/Plain v2 was not found(.|\n)*refs/v2(.|\n)*{advice}$"):
         opforge.get_kernel("Acme/Plain", 2, hub=True)
 
 

@@ -13,6 +13,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration import machine
+from opforge.builders.run import diagnostics
 from opforge.builders.toolchains import nvcc
 
 from . import nvcc_flags, prepared_link
@@ -77,6 +78,18 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
     """
     builder: FacadeBuilder = _builder(FacadeBuilder, ext, command)
     return builder
+
+
+def error_text(ext: Any, error: Exception) -> str:
+    """Returns what setuptools prints of an error: for a header that is not found, also the folders that do not exist.
+
+    They are left out of the command, as compilers ignore them.
+    """
+    text = str(error)
+    missing = [folder for folder in map(str, ext.include_dirs) if not os.path.isdir(folder)]
+    if missing and any(diagnostics.MISSING_HEADER.match(item["message"]) for item in getattr(error, "diagnostics", ())):
+        text += f"\ninclude_dirs has what is no folder in {os.getcwd()}: {', '.join(missing)}"
+    return text
 
 
 def _builder(kind: type[ExtensionBuilder], ext: Any, command: Any) -> Any:

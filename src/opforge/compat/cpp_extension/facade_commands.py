@@ -16,7 +16,7 @@ from opforge.cache.current_store import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError, OpforgeError
 from opforge.fast_path.library import OLDEST_TORCH
 
-from .extension_builder import extension_problem, facade_builder_for
+from .extension_builder import error_text, extension_problem, facade_builder_for
 from .setup_command import NamesOwnWays, below, copy_library, seen
 
 log = logging.getLogger("opforge")
@@ -66,7 +66,7 @@ def _build_ext(torchs: Any) -> Any:
                 with only_if_kept():
                     entry = facade_builder_for(ext, self).build()
             except (BuildError, LockTimeoutError, OpforgeError) as error:
-                raise errors.CompileError(str(error)) from error
+                raise errors.CompileError(error_text(ext, error)) from error
             self.records[ext.name] = entry.record
             path = self.get_ext_fullpath(ext.name)
             log.info("%s: %s, %s", ext.name, entry.origin, entry.library)

@@ -10,7 +10,7 @@ from typing import Any
 from opforge.cache.current_store import only_if_kept
 from opforge.errors import BuildError, LockTimeoutError
 
-from .extension_builder import builder_for, extension_problem
+from .extension_builder import builder_for, error_text, extension_problem
 from .jit import FALLBACK_ERRORS, log_fallback
 
 log = logging.getLogger("opforge")
@@ -45,7 +45,7 @@ def command_on_opforge(command: Any, torchs: Any) -> Any:
                 from setuptools.errors import CompileError
 
                 # setuptools prints this error without a traceback, and ignores it for an extension that is `optional`.
-                raise CompileError(str(error)) from error
+                raise CompileError(error_text(ext, error)) from error
             if entry is None:
                 log.warning("%s is left to torch's BuildExtension: %s", ext.name, problem)
                 super().build_extension(ext)
