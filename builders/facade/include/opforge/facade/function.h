@@ -175,9 +175,10 @@ struct Autograd {
     Ref parameter = attribute(imported("torch.nn").get(), "Parameter");
 
     bool in_transform() const { return !transforms || is_true(called(transforms.get())); }
-    // Whether tensors can be asked without anybody seeing it, and the only derivatives are those of backward.
+    // Outside of transforms: whether tensors can be asked without anybody seeing it, and the only derivatives are those
+    // of backward.
     bool is_plain() const {
-        if (in_transform() || !function_modes || is_true(called(function_modes.get()))) {
+        if (!function_modes || is_true(called(function_modes.get()))) {
             return false;
         }
         Ref current = Ref::steal(opforge_PyObject_GetAttr(forward_mode.get(), level.get()));
@@ -399,8 +400,14 @@ struct BasicInputs {
     std::vector<bool> variables;
     size_t count = 0;
     std::vector<PyObject*> objects;  // of the tensors, as far as they were needed
+    bool in_transform = false;       // asked once a call: a node alone needs it too
 
-    BasicInputs() = default;
+    // Without room for them the lists would grow with each argument.
+    explicit BasicInputs(size_t arguments) {
+        tensors.reserve(arguments);
+        places.reserve(arguments);
+        variables.reserve(arguments);
+    }
     BasicInputs(const BasicInputs&) = delete;
     BasicInputs& operator=(const BasicInputs&) = delete;
     ~BasicInputs() {
@@ -446,7 +453,8 @@ OPFORGE_IF_USED
 inline bool needs_no_node(Inputs& inputs) {
     Gil gil;
     const Autograd& python = autograd();
-    if (!python.is_plain()) {
+    inputs.in_transform = python.in_transform();
+    if (inputs.in_transform || !python.is_plain()) {
         return false;
     }
     if (!at::GradMode::is_enabled()) {
@@ -498,7 +506,7 @@ inline std::vector<at::Tensor> apply(const PythonFunction& function, const std::
                                         Ref::borrow(inputs.object(i)).release()));
     }
     PyObject* out =
-        opforge_PyObject_Call(autograd().in_transform() ? function.apply : function.direct, arguments.get(), nullptr);
+        opforge_PyObject_Call(inputs.in_transform ? function.apply : function.direct, arguments.get(), nullptr);
     if (!out) {
         if (call->thrown) {
             opforge_PyErr_Clear();
@@ -507,9 +515,9 @@ inline std::vector<at::Tensor> apply(const PythonFunction& function, const std::
         throw Raised();
     }
     Ref result = Ref::steal(out);
-    std::vector<at::Tensor> list;
-    for (OpforgePySize i = 0; i < opforge_PyTuple_Size(result.get()); ++i) {
-        list.push_back(tensor_or_undefined(opforge_PyTuple_GetItem(result.get(), i)));
+    std::vector<at::Tensor> list(static_cast<size_t>(opforge_PyTuple_Size(result.get())));
+    for (size_t i = 0; i < list.size(); ++i) {
+        list[i] = tensor_or_undefined(opforge_PyTuple_GetItem(result.get(), static_cast<OpforgePySize>(i)));
     }
     return list;
 }
@@ -534,7 +542,7 @@ struct Function {
         if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
             c10::facade::fail("an autograd Function of the facade needs Python in its process");
         }
-        python::Inputs inputs;
+        python::Inputs inputs(sizeof...(A));
         (inputs.add(arguments), ...);
         auto call = std::make_shared<python::AutogradCall>();
         auto forward = [&](AutogradContext& context) -> variable_list {
@@ -558,8 +566,8 @@ struct Function {
             call->forward = forward;
         }
         if (!is_done) {
-            call->places = inputs.places;
-            call->variables = inputs.variables;
+            call->places = std::move(inputs.places);
+            call->variables = std::move(inputs.variables);
             call->inputs = inputs.count;
             call->backward = [](AutogradContext* context, variable_list grads) -> variable_list {
                 return X::backward(context, std::move(grads));
