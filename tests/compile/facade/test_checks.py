@@ -66,7 +66,11 @@ def test_a_check_of_tensors_has_torchs_text(module: ModuleType, what: str, text:
 
 
 def test_tensors_of_two_devices_or_layouts_have_two_types(module: ModuleType) -> None:
-    for other, name in ((A.to("meta"), "MetaFloatType"), (A.to_sparse(), "torch.sparse.FloatTensor"), (A.bfloat16(), "CPUBFloat16Type")):
+    for other, name in (
+        (A.to("meta"), "MetaFloatType"),
+        (A.to_sparse(), "torch.sparse.FloatTensor"),
+        (A.bfloat16(), "CPUBFloat16Type"),
+    ):
         with pytest.raises(RuntimeError, match=f"but type torch.FloatTensor does not equal {name}"):
             module.checked(A, other, "types")
     module.checked(A, A, "types")
