@@ -37,8 +37,9 @@ A, B = torch.ones(2, 3), torch.ones(4, dtype=torch.double)
         (
             "types",
             f"Expected tensor {X} to have the same type as tensor {Y}; "
-            f"but type CPUFloatType does not equal CPUDoubleType {WRITTEN}",
+            f"but type torch.FloatTensor does not equal torch.DoubleTensor {WRITTEN}",
         ),
+        ("dtype", f"Expected tensor {X} to have scalar type Long; but got torch.FloatTensor instead {WRITTEN}"),
         ("sizes", f"Expected tensor {X} to have same size as tensor {Y}; but [2, 3] does not equal [4] {WRITTEN}"),
         (
             "elements",
@@ -65,8 +66,12 @@ def test_a_check_of_tensors_has_torchs_text(module: ModuleType, what: str, text:
 
 
 def test_tensors_of_two_devices_or_layouts_have_two_types(module: ModuleType) -> None:
-    for other, name in ((A.to("meta"), "MetaFloatType"), (A.to_sparse(), "SparseCPUFloatType")):
-        with pytest.raises(RuntimeError, match=f"but type CPUFloatType does not equal {name}"):
+    for other, name in (
+        (A.to("meta"), "MetaFloatType"),
+        (A.to_sparse(), "torch.sparse.FloatTensor"),
+        (A.bfloat16(), "CPUBFloat16Type"),
+    ):
+        with pytest.raises(RuntimeError, match=f"but type torch.FloatTensor does not equal {name}"):
             module.checked(A, other, "types")
     module.checked(A, A, "types")
 
@@ -75,7 +80,7 @@ def test_a_dtype_is_one_of_a_list(module: ModuleType) -> None:
     module.checked(A, A, "dtypes")
     with pytest.raises(RuntimeError) as raised:
         module.checked(A.int(), A, "dtypes")
-    types = "to have one of the following scalar types: Float, Double; but got CPUIntType instead"
+    types = "to have one of the following scalar types: Float, Double; but got torch.IntTensor instead"
     assert str(raised.value) == f"Expected tensor {X} {types} {WRITTEN}"
 
 

@@ -10,6 +10,8 @@ static void checked(const at::Tensor& a, const at::Tensor& b, const std::string&
     const at::TensorArg x(a, "x", 1), y(b, "y", 2);
     if (what == "types") {
         at::checkAllSameType("f", {x, y});
+    } else if (what == "dtype") {
+        at::checkScalarType("f", x, at::kLong);
     } else if (what == "sizes") {
         at::checkAllSameSize("f", {x, y});
     } else if (what == "elements") {

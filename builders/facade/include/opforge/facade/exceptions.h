@@ -58,6 +58,23 @@ OPFORGE_COLD inline PyObject* python_type_of(const std::exception& e) {
 #undef OPFORGE_IS
     return opforge_PyExc_RuntimeError;
 }
+// Replaces the dispatcher's names of types by Python's in the text of an error of torch's, as torch does.
+OPFORGE_COLD inline std::string with_pythons_types(std::string text) {
+    for (const char* dtype : {"Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"}) {
+        for (const char* device : {"CPU", "CUDA"}) {
+            const std::string name = std::string(device) + dtype + "Type";
+            for (size_t at = 0; (at = text.find(name, at)) != std::string::npos;) {
+                const bool sparse = at >= 6 && text.compare(at - 6, 6, "Sparse") == 0;
+                const size_t begin = sparse ? at - 6 : at;
+                const std::string python = std::string("torch.") + (device[1] == 'U' ? "cuda." : "") +
+                                           (sparse ? "sparse." : "") + dtype + "Tensor";
+                text.replace(begin, name.size() + (at - begin), python);
+                at = begin + python.size();
+            }
+        }
+    }
+    return text;
+}
 // Sets the Python exception for the C++ exception that is being handled. It has few handlers: a compiler makes more
 // code for one than for asking for a type.
 OPFORGE_COLD inline void translate() {
@@ -70,6 +87,8 @@ OPFORGE_COLD inline void translate() {
             raise_torch_error("torch.linalg", "LinAlgError", e.what());
         } else if (dynamic_cast<const c10::OutOfMemoryError*>(&e)) {
             raise_torch_error("torch", "OutOfMemoryError", e.what());
+        } else if (dynamic_cast<const c10::Error*>(&e)) {
+            raise(python_type_of(e), with_pythons_types(e.what()).c_str());
         } else {
             raise(python_type_of(e), e.what());
         }

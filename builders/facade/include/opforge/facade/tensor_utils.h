@@ -191,7 +191,7 @@ inline void checkAllContiguous(CheckedFrom c, ArrayRef<TensorArg> list) {
 OPFORGE_IF_USED
 inline void checkScalarType(CheckedFrom c, const TensorArg& t, ScalarType type) {
     TORCH_CHECK(t->scalar_type() == type, "Expected tensor for ", t, " to have scalar type ", c10::toString(type),
-                "; but got ", c10::toString(t->scalar_type()), " instead (while checking arguments for ", c, ")");
+                "; but got ", t->type().toString(), " instead (while checking arguments for ", c, ")");
 }
 OPFORGE_IF_USED
 inline void checkSameType(CheckedFrom c, const TensorArg& a, const TensorArg& b) {
