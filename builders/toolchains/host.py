@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
 
 CANDIDATES = ("g++", "clang++")
-C_COMPILER = re.compile(r"((?:.*[-/])?)(gcc|cc|clang)(-[\d.]+)?")
-"""A C compiler's name, as in /usr/bin/x86_64-linux-gnu-gcc-12: what comes before, its own, its version."""
 CXX_NAMES = {"gcc": "g++", "cc": "c++", "clang": "clang++"}
 PATH_FLAGS = (
     *("-B", "--gcc-toolchain=", "-specs", "--specs", "--sysroot", "--config"),
@@ -303,10 +300,13 @@ def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
 
 
 def _cxx_of(word: str) -> str:
-    """Returns the C++ compiler beside a C compiler; any other word as it is."""
-    match = C_COMPILER.fullmatch(word)
-    beside = f"{match[1]}{CXX_NAMES[match[2]]}{match[3] or ''}" if match else ""
-    return beside if beside and which(beside) else word
+    """Returns the C++ compiler in the folder of a C compiler; any other word as it is."""
+    match = programs.C_COMPILER.fullmatch(word)
+    if not match:
+        return word
+    name = f"{match[1]}{CXX_NAMES[match[2]]}{match[3] or ''}"
+    path, own = which(name), which(word)
+    return name if path and own and os.path.dirname(path) == os.path.dirname(own) else word
 
 
 def launcher() -> tuple[str, ...]:

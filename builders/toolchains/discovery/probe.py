@@ -281,6 +281,7 @@ def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> C
         "arguments": " ".join(argv[1:]),
         "search": key_of(folders),
         **({"commands": key_of(commands)} if programs.starts_others(argv) else {}),
+        **({"language": "C"} if programs.is_for_c(argv) else {}),
         **{f"{name} sha256": disk.digest(path) or "" for name, path in files.items()},
     }
     return {

@@ -13,6 +13,8 @@ from opforge.foundation.environment import CHOICE_VARIABLES, of_wrappers
 
 COMPILER = re.compile(r"([\w.]+-)*(g\+\+|gcc|c\+\+|cc|clang\+\+|clang|icpx|icx|nvcc|zig)(-[\d.]+)?")
 """The real names of compilers that obey no other variables than those that opforge knows."""
+C_COMPILER = re.compile(r"((?:.*[-/])?)(gcc|cc|clang)(-[\d.]+)?")
+"""A C compiler's name, as in /usr/bin/x86_64-linux-gnu-gcc-12: what comes before, its own, its version."""
 ELF = b"\x7fELF"
 STARTED = ("g++", "gcc", "c++", "cc", "clang++", "clang")
 """Programs that a wrapper looks for on PATH."""
@@ -86,6 +88,14 @@ def is_wrapper(argv: Sequence[str]) -> bool:
 
 def _programs(argv: Sequence[str]) -> list[str]:
     return [argv[0], *filter(None, (which(word) for word in argv[1:] if not word.startswith("-")))]
+
+
+def is_for_c(argv: Sequence[str]) -> bool:
+    """Returns whether this command's compiler is started by the name of a C compiler: it links no C++ library.
+
+    clang and clang++ are one program, which looks at its name.
+    """
+    return bool(C_COMPILER.fullmatch(_programs(argv)[-1]))
 
 
 def _is_compiler(path: str) -> bool:

@@ -262,13 +262,32 @@ def test_a_path_of_a_compiler_with_spaces_needs_no_quotes(tmp_path, bin, monkeyp
     ],
 )
 def test_the_cxx_compiler_beside_a_c_compiler_is_used(bin, monkeypatch, named, used):
-    """clang and clang++ are one program, so both have one key: what clang links lacks the C++ library."""
-    for name in ("env", "gcc-99", "clang", "clang++", "clang-14", "clang++-14", "x86_64-conda-linux-gnu-c++"):
+    for name in ("env", "gcc-99", "clang", "clang++", "clang-14", "clang++-14"):
         text_files.write_script(bin, name, "")
+    for name in ("cc", "c++"):
+        text_files.write_script(bin, f"x86_64-conda-linux-gnu-{name}", "")
     monkeypatch.setenv("CXX", named.format(bin=bin))
     words = used.format(bin=bin).split()
     assert host.find_compiler()[1:] == tuple(words[1:])
     assert host.find_compiler()[0].endswith(words[0])
+
+
+def test_a_cxx_compiler_of_another_folder_is_not_beside_a_c_compiler(tmp_path, bin, monkeypatch):
+    """PATH may have the system's g++ behind an environment's gcc that came alone."""
+    text_files.write_script(bin, "g++", "")
+    text_files.write_script(tmp_path / "alone", "gcc", "")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'alone'}:{bin}")
+    monkeypatch.setenv("CXX", "gcc")
+    assert host.find_compiler() == (f"{tmp_path / 'alone'}/gcc",)
+
+
+def test_one_program_has_another_identity_by_the_name_of_a_c_compiler(tmp_path, bin, monkeypatch):
+    """clang and clang++ are one program: what clang links lacks the C++ library."""
+    (tmp_path / "alone").mkdir()
+    os.symlink(bin / "g++", tmp_path / "alone" / "gcc")
+    plain = toolchain(tmp_path).identity()
+    monkeypatch.setenv("CXX", str(tmp_path / "alone" / "gcc"))
+    assert set(toolchain(tmp_path).identity()) ^ set(plain) == {("language", "C")}
 
 
 @pytest.mark.parametrize("name", ["CXX", "CXXFLAGS", "CPPFLAGS", "LDFLAGS"])
