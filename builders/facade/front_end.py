@@ -104,14 +104,7 @@ def refusals(
     for unit in sources.units:
         if unit.suffix == ".cu" and not nvcc:
             continue
-        folders = [part for folder in sources.named_folders for part in ("-I", str(folder))]
-        later = [
-            part
-            for folder in sources.found_folders(unit)
-            for part in ("-iquote", str(folder), "-idirafter", str(folder))
-        ]
-        later += ["-idirafter", str(empty)]
-        folders += [f"-Xcompiler={part}" for part in later] if unit.suffix == ".cu" else later
+        folders = _folder_flags(sources, unit, empty)
         folders += [f"-D{macro}" for macro in macros]
         if unit.suffix == ".cu":
             output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *folders, str(unit)], work)
@@ -253,6 +246,21 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
     of_torch = [error for error in errors if OF_TORCH.search(error[2])]
     for path, number, text in of_torch or errors[:1]:
         yield _obstacle(path, number, text.replace("opforge_facade::", ""))
+
+
+def _folder_flags(sources: Sources, unit: Path, empty: Path) -> list[str]:
+    """Returns the flags by which a source's headers are found: those of the project's that were found come last.
+
+    Args:
+        sources: What the source belongs to.
+        unit: The source.
+        empty: The folder with empty headers in the place of those that the facade does not have.
+    """
+    named = [part for folder in sources.named_folders for part in ("-I", str(folder))]
+    found = sources.found_folders(unit)
+    later = [part for folder in found for part in ("-iquote", str(folder), "-idirafter", str(folder))]
+    later += ["-idirafter", str(empty)]
+    return [*named, *([f"-Xcompiler={part}" for part in later] if unit.suffix == ".cu" else later)]
 
 
 def _obstacle(path: Path, line: int, text: str) -> Obstacle:
