@@ -237,7 +237,7 @@ struct Convert<at::Tensor> {
     static std::string name(bool) { return "torch.Tensor"; }
 };
 
-// torch's dtypes by their Python names.
+// A value of an enumeration, and its name in Python's module torch.
 template <class E>
 struct Named {
     E value;

@@ -745,64 +745,47 @@ public:
     // Of a tensor, at once: one by one each copy waits for the bytes of the one before.
     TensorOptions(ScalarType t, Device d, Layout l) : dtype_(t), device_(d), layout_(l) {}
 
-    TensorOptions dtype(std::optional<ScalarType> t) const {
-        TensorOptions r = *this;
-        r.dtype_ = t;
-        return r;
+#define OPFORGE_SETTER(T, NAME)                        \
+    TensorOptions NAME(std::optional<T> value) const { \
+        TensorOptions r = *this;                       \
+        r.NAME##_ = value;                             \
+        return r;                                      \
     }
+    OPFORGE_SETTER(ScalarType, dtype)
+    OPFORGE_SETTER(Device, device)
+    OPFORGE_SETTER(Layout, layout)
+    OPFORGE_SETTER(bool, requires_grad)
+    OPFORGE_SETTER(bool, pinned_memory)
+    OPFORGE_SETTER(MemoryFormat, memory_format)
+#undef OPFORGE_SETTER
     TensorOptions dtype(ScalarType t) const { return dtype(std::optional<ScalarType>(t)); }
     TensorOptions dtype(TypeMeta t) const { return dtype(ScalarType(t)); }
     template <class T>
     TensorOptions dtype() const {
         return dtype(CppTypeToScalarType<T>::value);
     }
-    TensorOptions device(std::optional<Device> d) const {
-        TensorOptions r = *this;
-        r.device_ = d;
-        return r;
-    }
     TensorOptions device(Device d) const { return device(std::optional<Device>(d)); }
     TensorOptions device(DeviceType d, DeviceIndex index = -1) const { return device(Device(d, index)); }
     TensorOptions device_index(DeviceIndex index) const { return device(Device(DeviceType::CUDA, index)); }
-    TensorOptions layout(std::optional<Layout> l) const {
-        TensorOptions r = *this;
-        r.layout_ = l;
-        return r;
-    }
-    TensorOptions requires_grad(std::optional<bool> required) const {
-        TensorOptions r = *this;
-        r.requires_grad_ = required;
-        return r;
-    }
-    TensorOptions pinned_memory(std::optional<bool> p) const {
-        TensorOptions r = *this;
-        r.pinned_ = p;
-        return r;
-    }
-    TensorOptions memory_format(std::optional<MemoryFormat> m) const {
-        TensorOptions r = *this;
-        r.memory_format_ = m;
-        return r;
-    }
 
     Device device() const { return device_.value_or(Device(DeviceType::CPU)); }
     TypeMeta dtype() const { return dtype_ ? *dtype_ : default_dtype(); }
     Layout layout() const { return layout_.value_or(Layout::Strided); }
     bool requires_grad() const { return requires_grad_.value_or(false); }
-    bool pinned_memory() const { return pinned_.value_or(false); }
+    bool pinned_memory() const { return pinned_memory_.value_or(false); }
     bool is_sparse() const { return layout() == Layout::Sparse; }
     bool has_device() const { return device_.has_value(); }
     bool has_dtype() const { return dtype_.has_value(); }
     bool has_layout() const { return layout_.has_value(); }
     bool has_requires_grad() const { return requires_grad_.has_value(); }
-    bool has_pinned_memory() const { return pinned_.has_value(); }
+    bool has_pinned_memory() const { return pinned_memory_.has_value(); }
     bool has_memory_format() const { return memory_format_.has_value(); }
     std::optional<Device> device_opt() const { return device_; }
     std::optional<TypeMeta> dtype_opt() const { return dtype_ ? std::optional<TypeMeta>(*dtype_) : std::nullopt; }
     std::optional<ScalarType> scalar_type_opt() const { return dtype_; }
     std::optional<Layout> layout_opt() const { return layout_; }
     std::optional<bool> requires_grad_opt() const { return requires_grad_; }
-    std::optional<bool> pinned_memory_opt() const { return pinned_; }
+    std::optional<bool> pinned_memory_opt() const { return pinned_memory_; }
     std::optional<MemoryFormat> memory_format_opt() const { return memory_format_; }
     OPFORGE_IF_USED
     TensorOptions merge_in(const TensorOptions& other) const {
@@ -811,7 +794,7 @@ public:
         r.take(&TensorOptions::device_, other);
         r.take(&TensorOptions::layout_, other);
         r.take(&TensorOptions::requires_grad_, other);
-        r.take(&TensorOptions::pinned_, other);
+        r.take(&TensorOptions::pinned_memory_, other);
         r.take(&TensorOptions::memory_format_, other);
         return r;
     }
@@ -828,7 +811,7 @@ private:
     std::optional<Device> device_;
     std::optional<Layout> layout_;
     std::optional<bool> requires_grad_;
-    std::optional<bool> pinned_;
+    std::optional<bool> pinned_memory_;
     std::optional<MemoryFormat> memory_format_;
 };
 inline TensorOptions dtype(ScalarType t) { return TensorOptions(t); }
