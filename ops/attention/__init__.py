@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from opforge.fast_path import library
-from opforge.ops import second_derivatives
+from opforge.ops import missing_derivatives
 from opforge.ops.host_op import host_op, on_host
 
 library.record_kernels()  # compiled graphs depend on what is registered below
@@ -63,7 +63,7 @@ def attention(
         if tensor.device != q.device:
             raise RuntimeError(f"{name} is on {tensor.device}, expected {q.device}, where q is: move it with .to()")
     if not torch.compiler.is_compiling():
-        second_derivatives.refuse_forward(_attention, (q, *named.values()))
+        missing_derivatives.refuse_forward(_attention, (q, *named.values()))
     if scale is None:
         scale = q.shape[-1] ** -0.5 if q.dim() and q.shape[-1] else 1.0
     result: tuple[Tensor, Tensor] = _attention(
@@ -204,5 +204,5 @@ def _define(schema: str, run: Any, fake: Any) -> Any:
 
 _attention = _define(SCHEMA, _forward, _fake)
 _gradient = _define(BACKWARD_SCHEMA, _backward, _fake_backward)
-second_derivatives.refuse(_gradient, LIBRARY)
+missing_derivatives.refuse(_gradient, LIBRARY)
 torch.library.register_autograd(_attention, _autograd, setup_context=_save, lib=LIBRARY)

@@ -22,7 +22,7 @@ from opforge.builders.triton_op_builder.rows import LARGEST_COUNT, Size, size_fo
 from opforge.errors import OpIncompatibleError
 from opforge.fast_path import library
 from opforge.foundation import settings
-from opforge.ops import second_derivatives
+from opforge.ops import missing_derivatives
 
 from . import devices
 
@@ -83,7 +83,7 @@ def direct(op: Any, run: Callable[..., Any], with_gradient: Callable[..., Any] |
         if torch.compiler.is_compiling():
             return op(*arguments)
         if _is_observed():
-            second_derivatives.refuse_forward(op, arguments)
+            missing_derivatives.refuse_forward(op, arguments)
             return op(*arguments)
         with_gradients, needs_gradient = torch.is_grad_enabled(), False
         for argument in arguments:
@@ -131,7 +131,7 @@ def differentiable(
 def define_gradient(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
     """Registers an op that computes gradients, and returns the function of `direct`."""
     op = define(schema, run, fake)
-    second_derivatives.refuse(op, LIBRARY)
+    missing_derivatives.refuse(op, LIBRARY)
     return direct(op, run)
 
 
