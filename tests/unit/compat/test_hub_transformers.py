@@ -55,7 +55,7 @@ def python():
     """A Python with transformers, which is too large for the test environment: 140 MB with what it needs."""
     chosen = os.environ.get("HUB_KERNELS_PYTHON", sys.executable)
     if chosen == sys.executable and not all(map(importlib.util.find_spec, ("transformers", "kernels"))):
-        text = "pip install transformers==5.20.2 kernels==0.17.2, or HUB_KERNELS_PYTHON=python with them"
+        text = "pip install transformers==5.22.2 kernels==0.17.2, or HUB_KERNELS_PYTHON=python with them"
         pytest.skip(f"not run: needs transformers and the hub's loader: {text}")
     return chosen
 
