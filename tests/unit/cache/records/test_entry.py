@@ -86,6 +86,19 @@ def folder_with(tmp_path_factory, text):
     return str(folder)
 
 
+FILES = ("", ".", "..", "../relu.so", "sub/relu.so", "/relu.so", "relu.so/", None, 1)
+NO_RECORDS = [None, [], "record", {}, *({**RECORD, "file": file} for file in FILES)]
+NO_RECORDS += [{**RECORD, "format": number} for number in (0, library.READ_FORMATS.stop, "1", None)]
+NO_RECORDS += [{**RECORD, name: None} for name in (*library.TEXTS, "size", "python_module", "exports", "needs")]
+NO_RECORDS += [{**RECORD, "size": "10"}, {**RECORD, "exports": [1]}, {**RECORD, "needs": [None]}]
+
+
+@pytest.mark.parametrize("value", NO_RECORDS)
+def test_what_is_no_record_or_names_a_file_outside_of_its_entry_is_not_read_as_one(value):
+    assert library.is_record(RECORD)
+    assert not library.is_record(value)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_record_is_read_in_any_form_of_json(tmp_path_factory, form):
     text = FORMS[form](RECORD)
