@@ -135,6 +135,13 @@ def test_of_the_levels_that_a_machine_runs_the_highest_is_the_best(tmp_path):
     assert older.problem == "it is built for x86-64-v3, and this processor offers x86-64-v2"
 
 
+def test_a_portable_build_asks_for_a_portable_entry_and_any_other_build_takes_it(tmp_path):
+    portable, plain = (sample_ops.plain_op(tmp_path)("cpu:x86-64", portable=value).spec() for value in (True, False))
+    assert fit.fit(record_of_library(), MACHINE, portable).problem == "it is not portable"
+    assert not fit.fit(record_of_library(portable=True), MACHINE, portable).problem
+    assert not fit.fit(record_of_library(portable=True), MACHINE, plain).problem
+
+
 def test_the_error_says_of_each_entry_what_it_needs_and_what_the_machine_has():
     records = [
         {"floors": {"GLIBC": "2.38"}},
