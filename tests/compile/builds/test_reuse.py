@@ -293,10 +293,8 @@ def test_a_pragma_of_the_ops_own_in_the_shared_header_holds_in_each_unit(folder,
         "#include <torch/headeronly/macros/Macros.h>\nstruct P { char a; int b; };\nint part0() { return sizeof(P); }\n"
     )
     text_files.write(folder, "of_torch0.cpp", packed)
-    shared = cls().build(jobs=1)
+    cls().build(jobs=1)
     assert cls().load().total(1) == 12
-    monkeypatch.setattr(precompiled_header, "UNITS_A_COMPILER", {})
-    assert cls().build(jobs=1, force=True).record["sha256"] == shared.record["sha256"]
 
 
 def runs_of(monkeypatch, failing):

@@ -54,6 +54,7 @@ class UnknownTorch:
         return child_processes.run_python(SCOPE, env=self.env).strip()
 
 
+@pytest.mark.long("six processes that import another torch; unit/check has what follows from what has passed")
 def test_one_that_passes_is_used_from_then_on(tmp_path):
     unknown = UnknownTorch(tmp_path)
     assert unknown.problem().endswith("or another that has passed `opforge check compiled`")

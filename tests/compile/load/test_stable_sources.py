@@ -13,6 +13,7 @@ import opforge
 from opforge.errors import LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
+pytestmark = pytest.mark.usefixtures("not_optimized")
 
 EMPTY_MODULE = """\
 #pragma once
@@ -44,12 +45,6 @@ def write(folder, text, headers=STABLE_HEADERS):
     return name, text_files.write(folder, f"{name}.cpp", headers + text.replace("@NAME@", name))
 
 
-def test_blocks_are_named_by_torchs_macro_for_the_extensions_name(tmp_path):
-    name, path = write(tmp_path, DOUBLED)
-    op = opforge.load(name, path)
-    assert op.doubled(4) == 8 == getattr(torch.ops, name).doubled(4)
-
-
 def test_a_source_or_a_builder_may_define_the_extensions_name(tmp_path, caplog):
     for define_macros, text in (
         ([("TORCH_EXTENSION_NAME", "@NS@")], DOUBLED),
@@ -65,11 +60,11 @@ def test_a_source_or_a_builder_may_define_the_extensions_name(tmp_path, caplog):
     assert not warnings, "a second definition on the command line would be a warning"
 
 
-def test_an_empty_module_from_a_header_needs_no_include_folder(tmp_path):
+def test_blocks_are_named_by_torchs_macro_and_an_empty_module_from_a_header_needs_no_include_folder(tmp_path):
     text = '#include "empty_module.h"\n' + DOUBLED + "EMPTY_MODULE(TORCH_EXTENSION_NAME)\n"
     name, path = write(tmp_path, text)
     op = opforge.load(name, path)
-    assert op.doubled(4) == 8
+    assert op.doubled(4) == 8 == getattr(torch.ops, name).doubled(4)
     assert f"PyInit_{name}" in op.__entry__.record["exports"] and op.__entry__.record["requires"] == {}
     cls = sample_ops.builder_class(tmp_path, name)
     assert cls().load().doubled(5) == 10

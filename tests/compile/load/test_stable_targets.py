@@ -14,6 +14,7 @@ import opforge
 from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
+pytestmark = pytest.mark.usefixtures("not_optimized")
 
 
 def write(folder, text):

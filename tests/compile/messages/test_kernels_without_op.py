@@ -8,6 +8,7 @@ from support import sample_ops
 import opforge
 
 torch = pytest.importorskip("torch", reason="pip install torch")
+pytestmark = pytest.mark.usefixtures("not_optimized")
 
 SOURCE = """
 #include <torch/csrc/stable/library.h>

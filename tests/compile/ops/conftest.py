@@ -68,6 +68,14 @@ def load_for_level(builder_class, level):
     return builder.load()
 
 
+@pytest.fixture(
+    scope="module", params=["", *(pytest.param(level, marks=ANOTHER_LEVEL) for level in ("x86-64", "x86-64-v3"))]
+)
+def long_cpu_level(request):
+    """Of ops whose vectors are those of Adam, which is tried without any vectors in the second tier too."""
+    return request.param
+
+
 @pytest.fixture(scope="module", params=["", "x86-64", pytest.param("x86-64-v3", marks=ANOTHER_LEVEL)])
 def cpu_level(request):
     if request.param and platform.machine() != "x86_64":
@@ -81,13 +89,13 @@ def cpu_adam(cpu_level):
 
 
 @pytest.fixture(scope="module")
-def cpu_adagrad(cpu_level):
-    return load_for_level(CPUAdagradBuilder, cpu_level)
+def cpu_adagrad(long_cpu_level):
+    return load_for_level(CPUAdagradBuilder, long_cpu_level)
 
 
 @pytest.fixture(scope="module")
-def cpu_lion(cpu_level):
-    return load_for_level(CPULionBuilder, cpu_level)
+def cpu_lion(long_cpu_level):
+    return load_for_level(CPULionBuilder, long_cpu_level)
 
 
 @pytest.fixture(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import child_processes
+from support.processes import forked_python
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.compile
@@ -78,7 +79,7 @@ print(first, second, sep="\\n")
 
 def test_each_process_updates_its_part_and_rules_that_need_whole_parameters_are_rejected(tmp_path, shared_store):
     env = {"STORE": str(tmp_path / "ranks"), "OPFORGE_CACHE_DIR": str(shared_store)}
-    other = child_processes.start_python(RANK, env={**env, "RANK": "1"})
+    other = child_processes.start_python(RANK, forked_python.python(), env={**env, "RANK": "1"})
     try:
         output = child_processes.run_with_torch(RANK, env={**env, "RANK": "0"})
         _, err = other.communicate(timeout=60)

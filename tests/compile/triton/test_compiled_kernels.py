@@ -9,7 +9,7 @@ from support import child_processes, tiers
 from support.gpu import triton_parts
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
-CHECKS = ("softmax", "adam", "quantizer_of_special_values", "special_rows", "that_faults_are_detected")
+CHECKS = ("softmax", "adam", "quantizer_of_special_values", "special_softmax", "that_faults_are_detected")
 LONG_CHECKS = (
     "swiglu",
     "quantizer",
@@ -18,6 +18,7 @@ LONG_CHECKS = (
     "gelu",
     "lion",
     "lamb",
+    "special_rows",
     "special_long_rows",
     "special_gradients",
 )

@@ -176,7 +176,11 @@ def test_gradients_agree_with_finite_differences():
         assert torch.autograd.gradcheck(function, inputs, eps=1e-2, atol=5e-3, rtol=1e-2, fast_mode=True)
 
 
-def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch):
+COMPILED = pytest.mark.long("torch compiles each contender; without it they make the same calls")
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=COMPILED)])
+def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch, compiled):
     """Runs each contender once, with small tensors, and compares its result with opforge's. Nothing is timed."""
     monkeypatch.syspath_prepend(CHECKOUT)
     from benchmarks.gpu import rows
@@ -184,10 +188,8 @@ def test_the_gpu_benchmarks_of_rows_make_their_calls(monkeypatch):
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     fake_gpu.shrink(rows, monkeypatch, 64)
     gpu = fake_gpu.create()
-    for compiled in (False, True):
-        figures = list(rows.run(gpu, compiled=compiled))
-        assert len(gpu.results) == 14 and len({(figure.task, figure.contender) for figure in figures}) == len(figures)
-        for results in gpu.results:
-            assert ("torch.compile" in results) is compiled
-            fake_gpu.assert_results_agree(results)
-        gpu.results.clear()
+    figures = list(rows.run(gpu, compiled=compiled))
+    assert len(gpu.results) == 14 and len({(figure.task, figure.contender) for figure in figures}) == len(figures)
+    for results in gpu.results:
+        assert ("torch.compile" in results) is compiled
+        fake_gpu.assert_results_agree(results)

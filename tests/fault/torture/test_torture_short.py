@@ -44,6 +44,7 @@ def test_faults_in_every_file_of_a_store_hang_crash_and_change_nothing_outside()
     assert "8 processes" in done.stdout
 
 
+@pytest.mark.long("builds for 10 s, to try two random moments; compile/builds/test_inputs.py tries known ones")
 def test_a_change_in_the_middle_of_a_load_is_seen_by_the_next_one():
     script = os.path.join(TESTS, "fault", "torture", "changes.py")
     done = subprocess.run(

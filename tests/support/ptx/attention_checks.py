@@ -74,11 +74,11 @@ def check_dense_32() -> None:
 
 def check_lowest_masks() -> None:
     """Checks rows that hide all keys by the lowest number of bfloat16: SDPA gives the mean of the values."""
-    ptx_device.load(builders.EvoformerAttnBuilder, ["bf16_32_1"], "cuda:sm_80")
-    mask = torch.zeros(1, 1, 1, 40, 40, dtype=BF16)
+    ptx_device.load(builders.EvoformerAttnBuilder, ["bf16_32_2"], "cuda:sm_80")  # those of `check_dense_32`
+    mask, none = torch.zeros(1, 1, 1, 40, 40, dtype=BF16), torch.zeros(1, 1, 1, 1, 40, dtype=BF16)
     mask[..., :3, :] = mask[..., 5:20] = torch.finfo(BF16).min
     both_ways(
-        lambda q, k, v: evoformer_attention(q, k, v, [mask]),
+        lambda q, k, v: evoformer_attention(q, k, v, [none, mask]),
         lambda q, k, v: reference.attention(q, k, v, [mask.double()])[0],
         [fresh(1, 1, 40, 1, 32) for _ in range(3)],
     )
@@ -86,7 +86,7 @@ def check_lowest_masks() -> None:
 
 def check_special_values() -> None:
     """Checks that NaN and infinity reach what they reach in float64; -0.0 and denormals are numbers as others."""
-    ptx_device.load(builders.EvoformerAttnBuilder, ["bf16_32_0"], "cuda:sm_80")
+    ptx_device.load(builders.EvoformerAttnBuilder, ["forward_dense_bf16_32_0"], "cuda:sm_80")
     q, k, v = (fresh(1, 1, 40, 1, 32).detach() for _ in range(3))
     q[0, 0, 3, 0, 1], q[0, 0, 4], q[0, 0, 5] = torch.nan, -0.0, 1e-39
     v[0, 0, 7, 0, 5], v[0, 0, 8, 0, 6], v[0, 0, 9, 0, 7] = torch.inf, -torch.inf, torch.nan

@@ -150,7 +150,9 @@ def check_quantizer() -> None:
 
 def check_quantizer_of_special_values() -> None:
     """Checks groups with NaN and the like: a GPU's own max drops NaN, which Triton's interpreter does not show."""
-    load("Quantizer", "symmetric_8_bf16", "asymmetric_4_bf16", "extremes_bf16")
+    kernels = ("quantize_{}_bf16_128", "quantize_long_{}_bf16_aligned", "encode_{}_bf16_aligned")
+    names = [kernel.format(form) for form in ("symmetric_8", "asymmetric_4") for kernel in kernels]
+    load("Quantizer", "extremes_bf16_aligned", *names)
     special = [float("nan"), float("inf"), float("-inf"), -0.0, 1e-39]
     for bits, symmetric in ((8, True), (4, False)):
         for size in (128, 20000):
@@ -202,6 +204,12 @@ def special_rows(name: str, reference: Any, columns: int, others: int, *numbers:
         )
     zeros = [tensor[3][tensor[3] == 0] for tensor in (y.detach(), expected.detach())]
     assert name == "softmax" or torch.equal(*(tensor.float().signbit() for tensor in zeros)), "the sign of a zero"
+
+
+def check_special_softmax() -> None:
+    """Checks the function of rows that has a maximum: a GPU's own drops NaN."""
+    load("Softmax", "bf16")
+    special_rows("softmax", references.softmax, 96, 0)
 
 
 def check_special_rows() -> None:

@@ -22,9 +22,13 @@ LION = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
 ADAGRAD = {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1}
 
 
-def test_the_cases_hold_on_each_level(cpu_adam, cpu_adagrad, cpu_lion):
+def test_adams_cases_hold_on_each_level(cpu_adam):
     """The contract tries them on this CPU's own level alone."""
-    for builder, op in ((CPUAdamBuilder, cpu_adam), (CPUAdagradBuilder, cpu_adagrad), (CPULionBuilder, cpu_lion)):
+    cases.check_results(CPUAdamBuilder, cpu_adam)
+
+
+def test_the_cases_of_adagrad_and_lion_hold_on_each_level(cpu_adagrad, cpu_lion):
+    for builder, op in ((CPUAdagradBuilder, cpu_adagrad), (CPULionBuilder, cpu_lion)):
         cases.check_results(builder, op)
 
 

@@ -33,7 +33,7 @@ def gathered_by_rank_0(rank, size, store, count):
         for _ in range(count * (size - 1)):
             x = torch.empty(elements)
             source = shared.receive(x, None, tag=large)
-            assert x.unique().numel() == 1
+            assert bool((x == x[0]).all())
             seen[source].append(x[0].item())
         assert seen == {other: [100.0 * other + number for number in range(count)] for other in seen}
     shared.barrier()
@@ -41,7 +41,7 @@ def gathered_by_rank_0(rank, size, store, count):
 
 
 def test_messages_of_any_rank_arrive_in_each_senders_order(tmp_path):
-    assert ranks.run(gathered_by_rank_0, 3, tmp_path, 40) == ["done"] * 3
+    assert ranks.run(gathered_by_rank_0, 3, tmp_path, 12) == ["done"] * 3
 
 
 def other_tags(rank, size, store):
