@@ -102,7 +102,7 @@ def refusals(
     given = ("extension", headers, Path(sysconfig.get_path("include")), standard)
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
-        if unit.suffix == ".cu" and not nvcc:
+        if unit.suffix == ".c" or (unit.suffix == ".cu" and not nvcc):  # C has nothing of torch's
             continue
         folders = _folder_flags(sources, unit, empty)
         folders += [f"-D{macro}" for macro in macros]

@@ -250,3 +250,9 @@ def test_a_compiler_that_is_killed_judges_nothing(tmp_path, monkeypatch):
     (tmp_path / "n.cpp").write_text("#include <torch/extension.h>\n")
     done = CliRunner().invoke(group, ["why-not", str(tmp_path / "n.cpp")])
     assert done.exit_code == 1 and "the compiler fails: g++: fatal error: Killed signal" in done.output
+
+
+def test_a_source_in_c_has_nothing_that_keeps_it(tmp_path):
+    (tmp_path / "part.c").write_text('#include "part.h"\nint twice(int new) { return 2 * new; }\n')
+    done = CliRunner().invoke(group, ["why-not", "--cpu", str(tmp_path / "part.c")])
+    assert done.exit_code == 0 and done.output.startswith("nothing found that keeps these sources from one binary")
