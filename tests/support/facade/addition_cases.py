@@ -1,7 +1,7 @@
-"""Uses of own_source.cpp. What torch's own headers gave is recorded in own_outcomes.json.
+"""Uses of additions_source.cpp. What torch's own headers gave is recorded in addition_outcomes.json.
 
-`python tests/support/facade/own_cases.py LIBRARY` prints what a library gives. To record it anew, compile the source
-with torch's headers, as the extension facade_owns, without NDEBUG: texts of errors would lack the names of types.
+`python tests/support/facade/addition_cases.py LIBRARY` prints what a library gives. To record it anew, compile the source
+with torch's headers, as the extension facade_additions, without NDEBUG: texts of errors would lack the names of types.
 """
 
 import gc
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-NAME = "facade_owns"
+NAME = "facade_additions"
 
 
 def _chain(call: Callable[[], object]) -> object:
@@ -105,7 +105,8 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "m.pairs([(1, 2), [3, 4]])", "m.pairs([(1, 2), 3])", "m.pairs([])", "m.maybe(None)", "m.maybe((1, 2))",
         "m.maybe(3)", "m.either(3)", "m.either((3, 4))", "m.either('a')", "m.pointed(True)", "m.pointed(False)",
         "m.made()", "m.called_with(lambda pair: (pair[1], 5))", "m.called_with(lambda pair: 5)", "m.cast((5, 6))",
-        "m.cast(5)", "m.by_default()", "m.by_default((1, 2))", "m.is_a((1, 2))", "m.boxed(box(value=torch.ones(2))).value",
+        "m.cast(5)", "m.by_default()", "m.by_default((1, 2))", "m.is_a((1, 2))",
+        "m.boxed(box(value=torch.ones(2))).value",
         "m.boxed(box(value=[1, 2])).value", "m.boxed(box(value='text'))", "m.boxed(3)", "m.named('a')", "m.named(b'a')",
         "m.named(3)", "m.strictly_named('a')", "m.strict(1, 1)", "m.strict(3, 1)", "m.strict(1, -1)", "m.strict(1, -5)",
         "m.strict(None, 1)", "m.strict('a', 1)", "m.side('left')", "m.side('up')", "m.side(3)", "m.counts([1, 2])",
@@ -134,8 +135,8 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     for text in ("m.Both(3, 4)", "m.Deeper()", "Part(3, 4)", "m.as_first()", "More()"):
         yield f"{text} leaves", lambda text=text: _leaves(m, lambda: eval(text, names))
     for name in (
-        "swapped", "pair_by_pointer", "pairs", "maybe", "either", "pointed", "called_with", "by_default", "boxed", "named",
-        "strict", "side", "counts", "total", "lengths", "plain", "total_of_table", "second_at", "as_first",
+        "swapped", "pair_by_pointer", "pairs", "maybe", "either", "pointed", "called_with", "by_default", "boxed",
+        "named", "strict", "side", "counts", "total", "lengths", "plain", "total_of_table", "second_at", "as_first",
     ):  # fmt: skip
         yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
 
