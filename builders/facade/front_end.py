@@ -102,7 +102,11 @@ def refusals(
     given = ("extension", headers, Path(sysconfig.get_path("include")), standard)
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
-        if unit.suffix == ".c" or (unit.suffix == ".cu" and not nvcc):  # C has nothing of torch's
+        if unit.suffix == ".cu" and not nvcc:
+            continue
+        if unit.suffix == ".c" and not any(
+            OF_TORCH_BY_NAME.match(match[2]) for match in INCLUDED.finditer(sources.files[unit])
+        ):  # it is C, and one that includes torch is C++ for g++, as torch's builder calls it
             continue
         folders = _folder_flags(sources, unit, empty)
         folders += [f"-D{macro}" for macro in macros]

@@ -1,7 +1,7 @@
 """Uses of additions_source.cpp. What torch's own headers gave is recorded in addition_outcomes.json.
 
-`python tests/support/facade/addition_cases.py LIBRARY` prints what a library gives. To record it anew, compile the source
-with torch's headers, as the extension facade_additions, without NDEBUG: texts of errors would lack the names of types.
+`python tests/support/facade/addition_cases.py LIBRARY` prints what a library gives. To record it anew, compile the
+source with torch's headers, as the extension facade_additions, without NDEBUG: texts of errors would lack types.
 """
 
 import gc

@@ -148,7 +148,7 @@ inline Slot* slots() {
 }
 // Throws what a kernel threw as torch knows it: it translates exceptions of the standard's types, and of its own, whose
 // layout is another one than the facade's.
-OPFORGE_COLD [[noreturn]] inline void throw_to_torch() {
+[[noreturn]] OPFORGE_COLD inline void throw_to_torch() {
     if (c10::facade::below().depth > 0) {
         c10::facade::below().thrown = std::current_exception();
     }
