@@ -818,8 +818,9 @@ private:
     std::optional<bool> pinned_memory_;
     std::optional<MemoryFormat> memory_format_;
 };
-OPFORGE_IF_USED
-std::ostream& operator<<(std::ostream& stream, const TensorOptions& o) {
+// Of this type alone: a device and a dtype are converted to it, and have operators of their own.
+template <class T, class = std::enable_if_t<std::is_same_v<T, TensorOptions>>>
+std::ostream& operator<<(std::ostream& stream, const T& o) {
     auto print = [&stream](const char* name, const auto& value, bool is_set) {
         stream << name << value << (is_set ? "" : " (default)");
     };
