@@ -1,4 +1,4 @@
-"""The facade compiled by clang, where it and gcc differ: symbols of Python's, names of types, addresses of operators."""
+"""The facade compiled by clang, where it and gcc differ: Python's symbols, names of types, addresses of operators."""
 
 import shutil
 import subprocess
@@ -52,7 +52,8 @@ TORCH_LIBRARY(facade_clang, m) { m.def("scaled(Tensor x, float by, Tensor? more=
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::register_exception<Refused>(m, "RefusedError", PyExc_LookupError);
     py::enum_<Side>(m, "Side").value("Left", Side::Left).value("Right", Side::Right);
-    py::class_<Counter>(m, "Counter").def(py::init<>()).def_readwrite("n", &Counter::n).def_readwrite("side", &Counter::side);
+    py::class_<Counter> counter(m, "Counter");
+    counter.def(py::init<>()).def_readwrite("n", &Counter::n).def_readwrite("side", &Counter::side);
     m.def("scaled", &scaled, py::arg("x"), py::arg("by") = 2.0, py::arg("more") = py::none());
     m.def("relu", static_cast<at::Tensor (*)(const at::Tensor&)>(&at::relu));
     m.def("doubles", [](at::Tensor x) { return Doubles<float>::apply(x); });

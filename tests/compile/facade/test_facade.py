@@ -151,8 +151,8 @@ REFUSED = {
     "auto g(at::Tensor x) { return torch::histc(x, 5); }": (
         "histc is not on torch's stable ABI: it passes no const Scalar&"
     ),
-    "namespace pybind11::detail { template <> struct type_caster<std::vector<std::byte>> { "
-    'PYBIND11_TYPE_CASTER(std::vector<std::byte>, const_name("bytes")); bool load(handle, bool) { return false; } }; }': (
+    "namespace pybind11::detail { template <> struct type_caster<std::vector<char>> { "
+    'PYBIND11_TYPE_CASTER(std::vector<char>, const_name("list")); bool load(handle, bool) { return false; } }; }': (
         "uses a source's type_caster for a type of the source's own alone"
     ),
     'struct A {}; struct PyA : A {}; PYBIND11_MODULE(two, m) { py::class_<A, PyA>(m, "A"); }': (
