@@ -104,6 +104,10 @@ def refusals(
     for unit in sources.units:
         if unit.suffix == ".cu" and not nvcc:
             continue
+        if unit.suffix == ".c" and not any(
+            OF_TORCH_BY_NAME.match(match[2]) for match in INCLUDED.finditer(sources.files[unit])
+        ):  # it is C, and one that includes torch is C++ for g++, as torch's builder calls it
+            continue
         folders = _folder_flags(sources, unit, empty)
         folders += [f"-D{macro}" for macro in macros]
         if unit.suffix == ".cu":

@@ -95,7 +95,7 @@ RULES = (
         NO_FRONTEND,
     ),
     Rule(r"\btorch::jit::(?!RegisterOperators\b)\w+", Kind.NEVER, NO_FRONTEND),
-    Rule(r"\b(?:at|torch)::native::\w+|\bTensorIterator\w*\b|\bc10d::\w+", Kind.NEVER, NO_FRONTEND),
+    Rule(r"\b(?:at|torch)::native::(?!fastAtomicAdd\b)\w+|\bTensorIterator\w*\b|\bc10d::\w+", Kind.NEVER, NO_FRONTEND),
     Rule(
         r"\bglobalContext\s*\(\s*\)\s*\.\s*(?!deterministic(?:Algorithms(?:WarnOnly)?|CuDNN|Mkldnn"
         r"|FillUninitializedMemory)\b|alertNotDeterministic\b)\w+",
@@ -118,9 +118,11 @@ RULES = (
     Rule(r"\bc10::Sym(?:Int|Float|Bool)\w*\b|_symint\s*\(", Kind.NEVER, "the stable ABI has no symbolic sizes"),
     Rule(r"\bDimname(?:List)?\b", Kind.NEVER, "the stable ABI has no names of dimensions"),
     Rule(
-        r"\b(?:at|torch)::Generator\b|\bcheck_generator\b|\bget_generator_or_default\b",
+        r"\b(?:at|torch)::Generator\b|\bcheck_generator\b|\bget_generator_or_default\b|\bmake_generator\b"
+        r"|\b(?:CPU|CUDA)GeneratorImpl\b|\b(?:getDefault|create)(?:CPU|CUDA)Generator\b",
         Kind.NEWER,
-        "generators are on the stable ABI of torch 2.13",
+        "generators are on the stable ABI of torch 2.13: draw numbers by an operator, as in at::rand(sizes, options), "
+        "or take a seed as an integer",
     ),
     Rule(r"\bset_python_module\b|\bimpl_abstract_pystub\b", Kind.NEWER, "it is on the stable ABI of torch 2.13"),
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
@@ -136,10 +138,31 @@ RULES = (
         NO_CUDA,
     ),
     Rule(
-        r"\bpy::(?:pickle|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
-        r"|custom_type_setup)\b|\bPYBIND11_OVERRIDE\w*|\.\s*def_buffer\b",
+        r"\bpy::bind_(?:vector|map)\b",
         Kind.LATER,
-        "the facade's classes have constructors, methods, properties and one base",
+        "declare the container by PYBIND11_MAKE_OPAQUE, and register it by py::class_ with the methods that are called",
+    ),
+    Rule(
+        r"\bpy::buffer_protocol\b|\.\s*def_buffer\b",
+        Kind.LATER,
+        "the facade's classes are no buffers: add a method that returns a py::array_t of the memory, or a tensor by "
+        "torch::from_blob",
+    ),
+    Rule(
+        r"\bPYBIND11_OVERRIDE\w*",
+        Kind.LATER,
+        "a class in Python overrides no C++ method of the facade's classes: take a std::function or a py::function",
+    ),
+    Rule(
+        r"\bpy::pickle\b",
+        Kind.LATER,
+        'the facade has no py::pickle: define "__reduce__", which returns the class and a tuple of the arguments of '
+        "its constructor",
+    ),
+    Rule(
+        r"\bpy::(?:metaclass|custom_type_setup)\b",
+        Kind.LATER,
+        "the facade's classes have constructors, methods, properties and bases",
     ),
     Rule(
         r"\bPYBIND11_NUMPY_DTYPE\w*|\bpy::(?:recarray|record)\b",
@@ -148,13 +171,13 @@ RULES = (
     ),
     Rule(
         r"\bpy::(?:memoryview|bytearray|frozenset|slice|weakref|staticmethod|exec|eval|vectorize"
-        r"|globals|implicitly_convertible|register_exception\w*|exception|scoped_ostream_redirect)\b(?!\s*::)",
+        r"|globals|implicitly_convertible|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
     ),
 )
 HEADER_ENDINGS = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".cuh")
-UNIT_ENDINGS = (".cc", ".cpp", ".cxx", ".c++", ".C", ".cu")
+UNIT_ENDINGS = (".c", ".cc", ".cpp", ".cxx", ".c++", ".C", ".cu")
 NOT_SOURCES = ("build", "dist", "node_modules", "__pycache__")
 """Folders of a project without its sources, besides folders whose names begin with a dot."""
 OF_TORCH_BY_NAME = re.compile(r"^(?:ATen|c10|torch|caffe2|pybind11|THC|TH)/")

@@ -150,7 +150,7 @@ MUTANTS = {
     "what is released is counted once more": Mutant(
         "objects.h",
         "return kept_.release();",
-        "return detail::Ref::borrow(kept_.release()).release();",
+        "return facade::Ref::borrow(kept_.release()).release();",
         "test_objects.py",
     ),
     "a refused type has another text": Mutant("objects.h", "is not an instance of '", "is no '", "test_objects.py"),
@@ -172,6 +172,27 @@ MUTANTS = {
         'facade::check(aoti_torch_new_tensor_handle(o.handle_, &handle_), "a tensor");',
         "handle_ = o.handle_;",
         "test_names.py",
+    ),
+    "what a translator throws is lost": Mutant(
+        "registered_exceptions.h", "                thrown = std::current_exception();\n", "", "test_objects.py"
+    ),
+    "a second base is at the address of its class": Mutant(
+        "classes.h", "return static_cast<X*>(static_cast<T*>(p));", "return p;", "test_objects.py"
+    ),
+    "one constructor is taken for all": Mutant(
+        "classes.h",
+        "return py_detail::instance_of(o, py_detail::class_of<T>()) != nullptr;",
+        "return py_detail::instance_of(o) != nullptr;",
+        "test_objects.py",
+    ),
+    "a source's conversion always converts": Mutant(
+        "casters.h", "return value.caster.load(o, convert);", "return value.caster.load(o, true);", "test_objects.py"
+    ),
+    "inner lists have as many dimensions and no sizes": Mutant(
+        "factories.h", "sizes[i] != sizes[0]", "sizes[i].size() != sizes[0].size()", "test_names.py"
+    ),
+    "an op's error names types as the dispatcher does": Mutant(
+        "library.h", "::pybind11::facade::with_pythons_types(e.what())", "e.what()", "test_names.py"
     ),
     "a tensor is never freed": Mutant(
         "tensor.h", "aoti_torch_delete_tensor_object(handle_);", "(void)handle_;", "test_calls.py"

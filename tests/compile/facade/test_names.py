@@ -1,5 +1,6 @@
 """Names that sources of the field use beside operators: each gives what torch's own headers and pybind11 give."""
 
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +35,106 @@ def test_a_check_has_torchs_text(module: ModuleType, what: str, error: type[Exce
     with pytest.raises(error) as raised:
         module.text(torch.ones(2, 3), what)
     assert type(raised.value) is error and str(raised.value) == text
+
+
+UNSET = "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))"
+QUANTIZED = "quantized"
+"""In the place of a tensor that torch warns of when it is made."""
+SHOWN: dict[str, tuple[torch.Tensor | str, str, str]] = {
+    "type": (torch.ones(2), "type", "CPUFloatType"),
+    "type of complex": (torch.ones(2, dtype=torch.complex64), "type", "CPUComplexFloatType"),
+    "type of sparse": (torch.ones(2).to_sparse(), "type", "SparseCPUFloatType"),
+    "type of meta": (torch.ones(2, device="meta", dtype=torch.bfloat16), "type", "MetaBFloat16Type"),
+    "type of quantized": (QUANTIZED, "type", "QuantizedCPUQInt8Type"),
+    "options": (torch.ones(2), "options", f"TensorOptions(dtype=float, device=cpu, layout=Strided, {UNSET}"),
+    "options of uint16": (
+        torch.ones(2, dtype=torch.uint16, device="meta"),
+        "options",
+        f"TensorOptions(dtype=short unsigned int, device=meta, layout=Strided, {UNSET}",
+    ),
+    "options of quantized": (
+        QUANTIZED,
+        "options",
+        f"TensorOptions(dtype=c10::qint8, device=cpu, layout=Strided, {UNSET}",
+    ),
+    "own options": (
+        torch.ones(2),
+        "own options",
+        "TensorOptions(dtype=c10::Half, device=cuda:1, layout=Strided (default), requires_grad=true, "
+        "pinned_memory=false (default), memory_format=ChannelsLast)",
+    ),
+    "no options": (
+        torch.ones(2),
+        "no options",
+        "TensorOptions(dtype=float (default), device=cpu (default), layout=Strided (default), requires_grad=false "
+        "(default), pinned_memory=false, memory_format=(nullopt))",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_type_and_options_have_torchs_text(module: ModuleType, case: str) -> None:
+    x, what, text = SHOWN[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8) if x is QUANTIZED else x
+    assert module.text(given, what) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (0, "2 (e.g. {1, 2}), but got sub-list {3} with sizes: 1"),
+        (1, "2 1 (e.g. {{1.5}, {2}}), but got sub-list {{3}} with sizes: 1 1"),
+        (2, "1 (e.g. {1}), but got sub-list {1, 0} with sizes: 2"),
+        (3, "2 2 1 (e.g. {{{1}, {2}}, {{1}, {2}}}), but got sub-list {{{1}, {2}}} with sizes: 1 2 1"),
+    ],
+)
+def test_lists_of_several_sizes_are_refused_with_torchs_text(module: ModuleType, kind: int, text: str) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        module.ragged(kind)
+    assert str(raised.value) == "Expected all sub-lists to have sizes: " + text
+
+
+def test_the_options_of_a_factory_are_given_one_by_one(module: ModuleType) -> None:
+    x = torch.ones(2, 2, dtype=torch.half)
+    expected = [
+        torch.zeros(2, 3, dtype=torch.double),
+        torch.zeros(2, dtype=torch.half),
+        torch.ones(2, 2, dtype=torch.half),
+        torch.full((2,), 3, dtype=torch.half),
+        torch.zeros(2, 2, dtype=torch.int32),
+        torch.arange(3, dtype=torch.half),
+    ]
+    for made, wanted in zip(module.separately(x), expected, strict=True):
+        assert made.dtype == wanted.dtype and torch.equal(made, wanted)
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "is_torchs"),
+    [
+        ("check", RuntimeError, True),
+        ("index", IndexError, True),
+        ("value", ValueError, True),
+        ("linalg", RuntimeError, True),
+        ("own", RuntimeError, False),
+    ],
+)
+def test_an_error_of_torchs_names_types_as_python_does(
+    module: ModuleType, what: str, error: type[Exception], is_torchs: bool
+) -> None:
+    for call in (module.refused, torch.ops.facade_names.refused):
+        with pytest.raises(error) as raised:
+            call(torch.ones(2), what)
+        names = "torch.FloatTensor", "torch.cuda.sparse.LongTensor"
+        names = names if is_torchs else ("CPUFloatType", "SparseCUDALongType")
+        assert str(raised.value) == f"a {names[0]} and a {names[1]}"
+
+
+def test_a_function_of_autograd_has_torchs_name(module: ModuleType) -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert module.doubles(x).grad_fn.name() == "torch::autograd::CppNode<inner::Doubles<int> >"
+    assert module.saves(x, x, x).grad_fn.name() == "torch::autograd::CppNode<Saves>"
 
 
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d

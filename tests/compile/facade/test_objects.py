@@ -1,4 +1,4 @@
-"""Python's own objects, containers and numpy's arrays in a facade module, compared with what torch's headers gave."""
+"""Python's own objects, numpy's arrays, and what a source adds to pybind11, compared with what torch's headers gave."""
 
 import json
 import subprocess
@@ -13,8 +13,8 @@ SUPPORT = Path(__file__).parents[2] / "support" / "facade"
 RECORDED_WITH = "2.13"
 
 
-@pytest.mark.parametrize(("kind", "least"), [("object", 280), ("array", 490)])
-def test_pythons_own_objects_and_numpys_arrays_are_pybind11s(tmp_path: Path, kind: str, least: int) -> None:
+@pytest.mark.parametrize(("kind", "least"), [("object", 280), ("array", 490), ("addition", 170)])
+def test_objects_arrays_and_a_sources_own_additions_are_as_in_pybind11(tmp_path: Path, kind: str, least: int) -> None:
     library = tmp_path / f"facade_{kind}s.so"
     compile_library("facade", f"facade_{kind}s", [SUPPORT / f"{kind}s_source.cpp"], library, ["-O0"])
     command = [sys.executable, "-W", "ignore", str(SUPPORT / f"{kind}_cases.py"), str(library)]

@@ -10,6 +10,7 @@
 #include <torch/extension.h>
 #include <ATen/cuda/Atomic.cuh>
 #include <ATen/cuda/DeviceUtils.cuh>
+#include <ATen/native/cuda/KernelUtils.cuh>
 
 template <typename scalar_t>
 __global__ void scale(const scalar_t* __restrict__ x, scalar_t* __restrict__ y, float by, int64_t n) {
@@ -37,6 +38,9 @@ __global__ void halves(at::Half* a, at::BFloat16* b, double* c) {
     atomicAdd(a, at::Half(1.0f));
     gpuAtomicAddNoReturn(b, at::BFloat16(2.0f));
     gpuAtomicAdd(c, c10::cuda::compat::exp(1.0));
+    at::native::fastAtomicAdd(a, 0, 2, at::Half(1.0f), true);
+    at::native::fastAtomicAdd(b, int64_t{0}, int64_t{2}, at::BFloat16(1.0f), true);
+    at::native::fastAtomicAdd(c, 0, 2, 1.0, false);
 }
 
 torch::Tensor scaled(torch::Tensor x, double by) {

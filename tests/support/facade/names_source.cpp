@@ -20,6 +20,17 @@ static std::string text(const Tensor& x, const std::string& what) {
         TORCH_CHECK(false, "list ", std::vector<int64_t>{1, 2});
     } else if (what == "long list") {
         TORCH_CHECK(false, std::vector<int64_t>(102, 7));
+    } else if (what == "type") {
+        return x.toString();
+    } else if (what == "options") {
+        return c10::str(x.options());
+    } else if (what == "own options") {
+        return c10::str(at::TensorOptions(at::kHalf)
+                            .device(at::kCUDA, 1)
+                            .requires_grad(true)
+                            .memory_format(at::MemoryFormat::ChannelsLast));
+    } else if (what == "no options") {
+        return c10::str(at::TensorOptions().pinned_memory(false));
     }
     return c10::str(x.layout(), " ", x.suggest_memory_format());
 }
@@ -30,6 +41,41 @@ static Tensor owned(int64_t n) {
         delete list;
     };
     return torch::from_blob(list->data(), {n}, release, torch::kLong);
+}
+// Lists that are no tensor.
+static Tensor ragged(int kind) {
+    if (kind == 0) {
+        return torch::tensor({{1, 2}, {3}});
+    } else if (kind == 1) {
+        return torch::tensor({{{1.5}, {2.}}, {{3.}}});
+    } else if (kind == 2) {
+        return torch::tensor({{{true}, {true, false}}, {{true}, {true}}});
+    }
+    return torch::tensor({{{{1}, {2}}, {{1}, {2}}}, {{{1}, {2}}}});
+}
+// What a caller gives beside the sizes, one by one.
+static std::vector<Tensor> separately(const Tensor& x) {
+    const auto o = x.options();
+    return {
+        at::zeros({2, 3}, at::kDouble, at::kStrided, at::kCPU, false),
+        at::zeros({2}, c10::optTypeMetaToScalarType(o.dtype_opt()), o.layout_opt(), o.device_opt(),
+                  o.pinned_memory_opt()),
+        at::empty(x.sizes(), x.scalar_type(), x.layout(), x.device(), false, c10::MemoryFormat::Contiguous).fill_(1),
+        at::full({2}, 3, x.scalar_type(), x.layout(), x.device(), false),
+        at::zeros_like(x, at::kInt, at::kStrided, at::kCPU, false, c10::nullopt),
+        at::arange(3, x.scalar_type(), x.layout(), x.device(), false)};
+}
+// Fails as torch's headers and operators do: both name a type as the dispatcher does.
+static Tensor refused(const Tensor& x, std::string what) {
+    const char* text = "a CPUFloatType and a SparseCUDALongType";
+    TORCH_CHECK(what != "check", text);
+    TORCH_CHECK_INDEX(what != "index", text);
+    TORCH_CHECK_VALUE(what != "value", text);
+    TORCH_CHECK_LINALG(what != "linalg", text);
+    if (what == "own") {
+        throw std::runtime_error(text);
+    }
+    return x;
 }
 static int64_t length(at::OptionalIntArrayRef list) { return list ? static_cast<int64_t>(list->size()) : -1; }
 
@@ -92,7 +138,19 @@ static int64_t index_size(const Tensor& x) {
 
 void declared_early(const Tensor& x, Tensor& y) { y = x + 1; }
 
+namespace inner {
+template <class T>
+struct Doubles : torch::autograd::Function<Doubles<T>> {
+    static Tensor forward(torch::autograd::AutogradContext*, Tensor x) { return x * 2; }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                   torch::autograd::variable_list grads) {
+        return {grads[0] * 2};
+    }
+};
+}  // namespace inner
+
 TORCH_LIBRARY(facade_names, m) {
+    m.def("refused(Tensor x, str what) -> Tensor", &refused);
     m.def("length(int[]? list=None) -> int", &length);
     m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
 }
@@ -102,6 +160,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("text", &text, py::arg("x"), py::arg("what") = "");
     m.def("owned", &owned);
     m.def("freed", [] { return freed; });
+    m.def("ragged", &ragged);
+    m.def("separately", &separately);
+    m.def("refused", &refused);
+    m.def("doubles", [](const Tensor& x) { return inner::Doubles<int>::apply(x); });
     m.def("length", &length, py::arg("list") = py::none());
     m.def("dispatched", &dispatched);
     m.def("null", [](const char* text) { return text == nullptr; }, py::arg("text") = nullptr);

@@ -250,3 +250,18 @@ def test_a_compiler_that_is_killed_judges_nothing(tmp_path, monkeypatch):
     (tmp_path / "n.cpp").write_text("#include <torch/extension.h>\n")
     done = CliRunner().invoke(group, ["why-not", str(tmp_path / "n.cpp")])
     assert done.exit_code == 1 and "the compiler fails: g++: fatal error: Killed signal" in done.output
+
+
+def test_a_source_in_c_is_read_and_compiled_only_if_it_includes_torch(tmp_path, monkeypatch):
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/compiled"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setattr(why_not, "_compilers", lambda cpu: why_not.Compilers((str(compiler),)))
+    (tmp_path / "part.c").write_text('#include "part.h"\nint twice(int new) { return 2 * new; }\n')
+    (tmp_path / "op.c").write_text("#include <torch/extension.h>\nauto s = x.storage();\n")
+    done = CliRunner().invoke(group, ["why-not", str(tmp_path / "part.c")])
+    assert done.exit_code == 0 and done.output.startswith("nothing found that keeps these sources from one binary")
+    assert not (tmp_path / "compiled").exists()
+    done = CliRunner().invoke(group, ["why-not", str(tmp_path)])
+    assert done.exit_code == 1 and f"{tmp_path}/op.c:2: storage: never" in done.output
+    assert [line.split()[-1] for line in (tmp_path / "compiled").read_text().splitlines()] == [str(tmp_path / "op.c")]

@@ -46,6 +46,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("#include <THC/THC.h>", "#include <THC/THC.h>", Kind.NEVER),
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
+        ("at::Generator g = at::detail::createCPUGenerator();", "createCPUGenerator", Kind.NEWER),
+        ("at::native::resize_output(x, {2});", "at::native::resize_output", Kind.NEVER),
+        ("py::bind_vector<Lengths>(m, 1);", "py::bind_vector", Kind.LATER),
         ("counter.def(py::pickle(get, set));", "py::pickle", Kind.LATER),
         ("counter.def_buffer(view);", "def_buffer", Kind.LATER),
         ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "PYBIND11_NUMPY_DTYPE", Kind.LATER),
@@ -179,3 +182,38 @@ def test_a_region_of_cuda_is_left_out_and_lines_keep_their_numbers(text: str, ke
     lines = without_regions(text, OF_CUDA).split("\n")
     assert len(lines) == text.count("\n") + 1
     assert "".join(line for line in lines if line and line[0] != "#") == kept
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "draw numbers by an operator, as in at::rand("),
+        ("py::bind_map<Table>(m, 1);", "declare the container by PYBIND11_MAKE_OPAQUE, and register it by py::class_"),
+        (
+            "matrix.def_buffer(view);",
+            "a method that returns a py::array_t of the memory, or a tensor by torch::from_blob",
+        ),
+        ("PYBIND11_OVERRIDE(int, Base, f);", "take a std::function or a py::function"),
+        ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "pass one array for each field of the structure"),
+        ("counter.def(py::pickle(get, set));", 'define "__reduce__"'),
+    ],
+)
+def test_a_construct_that_can_be_written_otherwise_names_what_to_write(tmp_path: Path, line: str, advice: str) -> None:
+    (tmp_path / "op.cpp").write_text(line)
+    assert advice in report(scan([tmp_path / "op.cpp"]))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'py::register_exception<Refused>(m, "RefusedError");',
+        'static py::exception<Refused> refused(m, "RefusedError");',
+        'py::class_<Both, First, Second>(m, "Both", py::multiple_inheritance());',
+        'PYBIND11_TYPE_CASTER(Pair, const_name("Pair"));',
+        "PYBIND11_MAKE_OPAQUE(std::vector<int64_t>);",
+        "at::native::fastAtomicAdd(sums, i, n, value, true);",
+        "#include <ATen/native/cuda/KernelUtils.cuh>",
+    ],
+)
+def test_what_the_facade_has_is_no_obstacle(tmp_path: Path, line: str) -> None:
+    assert _scan(tmp_path, line) == []

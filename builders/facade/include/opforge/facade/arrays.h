@@ -5,7 +5,7 @@
 
 namespace pybind11 {
 inline namespace opforge_facade {
-namespace detail {
+namespace facade {
 // ---- numpy's table of functions
 enum NumpyPlace {
     ArrayType = 2,
@@ -69,27 +69,27 @@ PyObject* to_array(PyObject* o, PyObject* descr, int flags) {
     }
     return call_numpy<PyObject*>(FromAny, o, descr, 0, 0, EnsureArray | flags, static_cast<PyObject*>(nullptr));
 }
-}  // namespace detail
+}  // namespace facade
 
 // ---- numpy's dtypes
 class dtype : public object {
 public:
     using python_type = void;
     dtype() = default;
-    explicit dtype(detail::Ref r) : object(std::move(r)) {}
+    explicit dtype(facade::Ref r) : object(std::move(r)) {}
     explicit dtype(const str& format) : dtype(from_args(format)) {}
     explicit dtype(const std::string& format) : dtype(str(format)) {}
     explicit dtype(const char* format) : dtype(str(format)) {}
     explicit dtype(int number)
-        : object(detail::checked(detail::call_numpy<PyObject*>(detail::DescrFromType, number))) {}
+        : object(facade::checked(facade::call_numpy<PyObject*>(facade::DescrFromType, number))) {}
     explicit dtype(const buffer_info& info) : dtype(of_format(info.format)) {}
     template <int Used = 0>
     static dtype from_args(const object& description) {
         PyObject* made = nullptr;
-        if (!detail::call_numpy<int>(detail::DescrConverter, description.ptr(), &made) || !made) {
-            throw detail::Raised();
+        if (!facade::call_numpy<int>(facade::DescrConverter, description.ptr(), &made) || !made) {
+            throw facade::Raised();
         }
-        return dtype(detail::Ref::steal(made));
+        return dtype(facade::Ref::steal(made));
     }
     template <class T>
     static dtype of() {
@@ -97,7 +97,7 @@ public:
     }
     template <class T>
     static constexpr int num_of() {
-        return detail::NumpyType<std::remove_cv_t<T>>::number;
+        return facade::NumpyType<std::remove_cv_t<T>>::number;
     }
     ssize_t itemsize() const { return attr("itemsize").cast<ssize_t>(); }
     ssize_t alignment() const { return attr("alignment").cast<ssize_t>(); }
@@ -111,16 +111,16 @@ private:
     char letter(const char* name) const { return attr(name).cast<std::string>()[0]; }
     template <int Used = 0>
     static dtype of_format(const std::string& format) {
-        const char* module = detail::attribute_or_none(detail::imported("numpy").get(), "_core")
+        const char* module = facade::attribute_or_none(facade::imported("numpy").get(), "_core")
                                  ? "numpy._core._internal"
                                  : "numpy.core._internal";
         return dtype(
-            handle(detail::attribute(detail::imported(module).get(), "_dtype_from_pep3118").get())(format).ref());
+            handle(facade::attribute(facade::imported(module).get(), "_dtype_from_pep3118").get())(format).ref());
     }
 };
 
 // ---- numpy's arrays
-namespace detail {
+namespace facade {
 // What is read of an array, once.
 struct ArrayView {
     char* data = nullptr;
@@ -186,18 +186,18 @@ public:
         return &(*this)(index...);
     }
 };
-}  // namespace detail
+}  // namespace facade
 
 class array : public buffer {
 public:
     using python_type = void;  // its conversion is one of its own
-    using ShapeContainer = detail::Sizes;
-    using StridesContainer = detail::Sizes;
-    enum { c_style = detail::ContiguousC, f_style = detail::ContiguousFortran, forcecast = detail::ForceCast };
+    using ShapeContainer = facade::Sizes;
+    using StridesContainer = facade::Sizes;
+    enum { c_style = facade::ContiguousC, f_style = facade::ContiguousFortran, forcecast = facade::ForceCast };
 
     array() : array(0, static_cast<const double*>(nullptr)) {}
-    explicit array(detail::Ref r) : buffer(std::move(r)) {}
-    array(const object& o) : array(detail::checked(detail::to_array(o.ptr(), nullptr, 0))) {}
+    explicit array(facade::Ref r) : buffer(std::move(r)) {}
+    array(const object& o) : array(facade::checked(facade::to_array(o.ptr(), nullptr, 0))) {}
     array(const accessor& o) : array(o.get()) {}
     array(const pybind11::dtype& type, ShapeContainer shape, StridesContainer strides, const void* data = nullptr,
           handle base = {})
@@ -219,12 +219,12 @@ public:
     explicit array(const buffer_info& info, handle base = {})
         : array(pybind11::dtype(info), info.shape, info.strides, info.ptr, base) {}
 
-    pybind11::dtype dtype() const { return pybind11::dtype(detail::attribute(ptr(), "dtype")); }
+    pybind11::dtype dtype() const { return pybind11::dtype(facade::attribute(ptr(), "dtype")); }
     object base() const {
-        object found = detail::attribute(ptr(), "base");
+        object found = facade::attribute(ptr(), "base");
         return found.is_none() ? object() : found;
     }
-    ssize_t size() const { return detail::Sizes(memory().shape).product(); }
+    ssize_t size() const { return facade::Sizes(memory().shape).product(); }
     ssize_t itemsize() const { return memory().itemsize; }
     ssize_t nbytes() const { return size() * itemsize(); }
     ssize_t ndim() const { return static_cast<ssize_t>(memory().shape.size()); }
@@ -233,8 +233,8 @@ public:
     const ssize_t* strides() const { return memory().strides.data(); }
     ssize_t strides(ssize_t dim) const { return strides()[in_range(dim)]; }
     int flags() const { return attr("flags").attr("num").cast<int>(); }
-    bool writeable() const { return flags() & detail::Writeable; }
-    bool owndata() const { return flags() & detail::OwnData; }
+    bool writeable() const { return flags() & facade::Writeable; }
+    bool owndata() const { return flags() & facade::OwnData; }
 
     template <class... I>
     const void* data(I... index) const {
@@ -261,41 +261,41 @@ public:
         return offset_at(index...) / itemsize();
     }
     template <class T, ssize_t Dims = -1>
-    detail::unchecked_mutable_reference<T, Dims> mutable_unchecked() & {
+    facade::unchecked_mutable_reference<T, Dims> mutable_unchecked() & {
         check_dims(Dims);
         check_writeable();
-        return detail::unchecked_mutable_reference<T, Dims>((memory(), view_));
+        return facade::unchecked_mutable_reference<T, Dims>((memory(), view_));
     }
     template <class T, ssize_t Dims = -1>
-    detail::unchecked_reference<T, Dims> unchecked() const& {
+    facade::unchecked_reference<T, Dims> unchecked() const& {
         check_dims(Dims);
-        return detail::unchecked_reference<T, Dims>((memory(), view_));
+        return facade::unchecked_reference<T, Dims>((memory(), view_));
     }
-    array squeeze() { return array(detail::checked(detail::call_numpy<PyObject*>(detail::Squeeze, ptr()))); }
+    array squeeze() { return array(facade::checked(facade::call_numpy<PyObject*>(facade::Squeeze, ptr()))); }
     array view(const std::string& type) {
-        return array(detail::checked(detail::call_numpy<PyObject*>(
-            detail::View, ptr(), pybind11::dtype(type).release().ptr(), static_cast<PyObject*>(nullptr))));
+        return array(facade::checked(facade::call_numpy<PyObject*>(
+            facade::View, ptr(), pybind11::dtype(type).release().ptr(), static_cast<PyObject*>(nullptr))));
     }
     array reshape(ShapeContainer shape) {
-        detail::NumpyDims dims{shape.values.data(), static_cast<int>(shape.values.size())};
-        return array(detail::checked(detail::call_numpy<PyObject*>(detail::Newshape, ptr(), &dims, 0)));
+        facade::NumpyDims dims{shape.values.data(), static_cast<int>(shape.values.size())};
+        return array(facade::checked(facade::call_numpy<PyObject*>(facade::Newshape, ptr(), &dims, 0)));
     }
     void resize(ShapeContainer shape, bool refcheck = true) {
-        detail::NumpyDims dims{shape.values.data(), static_cast<int>(shape.values.size())};
+        facade::NumpyDims dims{shape.values.data(), static_cast<int>(shape.values.size())};
         view_.reset();
-        detail::checked(detail::call_numpy<PyObject*>(detail::Resize, ptr(), &dims, static_cast<int>(refcheck), -1));
+        facade::checked(facade::call_numpy<PyObject*>(facade::Resize, ptr(), &dims, static_cast<int>(refcheck), -1));
     }
     template <int Used = 0>
     static array ensure(handle h, int flags = 0) {
-        return array(cleared(detail::to_array(h.ptr(), nullptr, flags)));
+        return array(cleared(facade::to_array(h.ptr(), nullptr, flags)));
     }
 
 protected:
-    static detail::Ref cleared(PyObject* made) {
+    static facade::Ref cleared(PyObject* made) {
         if (!made) {
             opforge_PyErr_Clear();
         }
-        return detail::Ref::steal(made);
+        return facade::Ref::steal(made);
     }
     [[noreturn]] void fail(ssize_t dim, const std::string& text) const {
         throw index_error(text + ": " + std::to_string(dim) + " (ndim = " + std::to_string(ndim()) + ")");
@@ -306,10 +306,10 @@ protected:
         }
     }
     template <int Used = 0>
-    const detail::ArrayView& memory() const {
+    const facade::ArrayView& memory() const {
         if (!view_) {
             const buffer_info info = request();
-            auto view = std::make_shared<detail::ArrayView>();
+            auto view = std::make_shared<facade::ArrayView>();
             *view = {static_cast<char*>(info.ptr), info.shape, info.strides, info.itemsize};
             if (std::any_of(view->shape.begin(), view->shape.end(), [](ssize_t n) { return n < 2; })) {
                 view->strides = attr("strides").cast<std::vector<ssize_t>>();  // a buffer's are those of any layout
@@ -342,9 +342,9 @@ private:
     }
     // Returns a new array, of given memory a copy unless `base` keeps that.
     template <int Used = 0>
-    static detail::Ref made(const pybind11::dtype& type, std::vector<ssize_t>& shape, std::vector<ssize_t> strides,
+    static facade::Ref made(const pybind11::dtype& type, std::vector<ssize_t>& shape, std::vector<ssize_t> strides,
                             const void* data, handle base) {
-        using namespace detail;
+        using namespace facade;
         if (strides.empty()) {
             strides = contiguous_strides(shape, type.itemsize());
         }
@@ -364,7 +364,7 @@ private:
         }
         return data && !base ? checked(call_numpy<PyObject*>(NewCopy, array.get(), -1)) : array;
     }
-    mutable std::shared_ptr<const detail::ArrayView> view_;
+    mutable std::shared_ptr<const facade::ArrayView> view_;
 };
 
 template <class T, int Flags = array::forcecast>
@@ -372,14 +372,14 @@ class array_t : public array {
 public:
     using value_type = T;
     array_t() : array(0, static_cast<const T*>(nullptr)) {}
-    explicit array_t(detail::Ref r) : array(std::move(r)) {}
-    array_t(const object& o) : array(detail::checked(converted(o.ptr()))) {}
+    explicit array_t(facade::Ref r) : array(std::move(r)) {}
+    array_t(const object& o) : array(facade::checked(converted(o.ptr()))) {}
     array_t(const accessor& o) : array_t(o.get()) {}
     explicit array_t(const buffer_info& info, handle base = {}) : array(info, base) {}
     array_t(ShapeContainer shape, StridesContainer strides, const T* data = nullptr, handle base = {})
         : array(std::move(shape), std::move(strides), data, base) {}
     explicit array_t(ShapeContainer shape, const T* data = nullptr, handle base = {})
-        : array(shape, detail::contiguous_strides(shape.values, sizeof(T), (Flags & f_style) != 0), data, base) {}
+        : array(shape, facade::contiguous_strides(shape.values, sizeof(T), (Flags & f_style) != 0), data, base) {}
     explicit array_t(ssize_t count, const T* data = nullptr, handle base = {}) : array(count, data, base) {}
 
     constexpr ssize_t itemsize() const { return sizeof(T); }
@@ -406,20 +406,20 @@ public:
         return *mutable_data(index...);
     }
     template <ssize_t Dims = -1>
-    detail::unchecked_mutable_reference<T, Dims> mutable_unchecked() & {
+    facade::unchecked_mutable_reference<T, Dims> mutable_unchecked() & {
         return array::mutable_unchecked<T, Dims>();
     }
     template <ssize_t Dims = -1>
-    detail::unchecked_reference<T, Dims> unchecked() const& {
+    facade::unchecked_reference<T, Dims> unchecked() const& {
         return array::unchecked<T, Dims>();
     }
     static array_t ensure(handle h) { return array_t(cleared(converted(h.ptr()))); }
     static bool check_(handle h) {
         constexpr int layout = Flags & (c_style | f_style);
-        return h && detail::is_array(h.ptr()) &&
-               detail::call_numpy<unsigned char>(detail::EquivTypes, detail::attribute(h.ptr(), "dtype").get(),
+        return h && facade::is_array(h.ptr()) &&
+               facade::call_numpy<unsigned char>(facade::EquivTypes, facade::attribute(h.ptr(), "dtype").get(),
                                                  pybind11::dtype::of<T>().ptr()) &&
-               (!layout || (array(detail::Ref::borrow(h.ptr())).flags() & layout) == layout);
+               (!layout || (array(facade::Ref::borrow(h.ptr())).flags() & layout) == layout);
     }
 
 private:
@@ -430,12 +430,12 @@ private:
         }
     }
     static PyObject* converted(PyObject* o) {
-        return detail::to_array(o, pybind11::dtype::of<T>().release().ptr(), Flags);
+        return facade::to_array(o, pybind11::dtype::of<T>().release().ptr(), Flags);
     }
 };
 template <class T>
 bool buffer_info::item_type_is_equivalent_to() const {
-    return detail::call_numpy<unsigned char>(detail::EquivTypes, dtype::of<T>().ptr(), dtype(*this).ptr()) != 0;
+    return facade::call_numpy<unsigned char>(facade::EquivTypes, dtype::of<T>().ptr(), dtype(*this).ptr()) != 0;
 }
 }  // namespace opforge_facade
 }  // namespace pybind11
@@ -456,7 +456,7 @@ struct Convert<pybind11::dtype> {
 template <>
 struct Convert<pybind11::array> {
     static bool load(PyObject* o, bool, pybind11::array& value) {
-        if (!pybind11::detail::is_array(o)) {
+        if (!pybind11::facade::is_array(o)) {
             return false;
         }
         value = pybind11::array(Ref::borrow(o));
@@ -477,7 +477,7 @@ struct Convert<pybind11::array_t<T, Flags>> {
     static Ref cast(const pybind11::array_t<T, Flags>& value) { return not_null(value.ref()); }
     static std::string name(bool argument) {
         return (argument ? "typing.Annotated[numpy.typing.ArrayLike, " : "numpy.typing.NDArray[") +
-               pybind11::detail::NumpyType<T>::name() + "]";
+               pybind11::facade::NumpyType<T>::name() + "]";
     }
 };
 }  // namespace opforge_facade_python

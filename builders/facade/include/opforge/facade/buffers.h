@@ -29,7 +29,7 @@ using size_t = std::size_t;
 template <class T>
 struct format_descriptor;
 
-namespace detail {
+namespace facade {
 // Sizes and strides, from any container of integers.
 struct Sizes {
     std::vector<ssize_t> values;
@@ -94,12 +94,12 @@ struct NumpyType<std::complex<T>> {
         return place == 2 ? "numpy.clongdouble" : "numpy.complex" + std::to_string(16 * sizeof(T));
     }
 };
-}  // namespace detail
+}  // namespace facade
 
 // ---- buffers
 template <class T>
 struct format_descriptor {
-    static constexpr char c = detail::NumpyType<T>::code;
+    static constexpr char c = facade::NumpyType<T>::code;
     static constexpr char value[2] = {c, '\0'};
     static std::string format() { return std::string(1, c); }
 };
@@ -119,7 +119,7 @@ struct buffer_info {
     bool readonly = false;
 
     buffer_info() = default;
-    buffer_info(void* p, ssize_t of_item, const std::string& f, ssize_t dims, detail::Sizes sizes, detail::Sizes steps,
+    buffer_info(void* p, ssize_t of_item, const std::string& f, ssize_t dims, facade::Sizes sizes, facade::Sizes steps,
                 bool is_readonly = false)
         : ptr(p),
           itemsize(of_item),
@@ -134,7 +134,7 @@ struct buffer_info {
         }
     }
     template <class T>
-    buffer_info(T* p, detail::Sizes sizes, detail::Sizes steps, bool is_readonly = false)
+    buffer_info(T* p, facade::Sizes sizes, facade::Sizes steps, bool is_readonly = false)
         : buffer_info(p, sizeof(T), format_descriptor<T>::format(), static_cast<ssize_t>(sizes.values.size()), sizes,
                       std::move(steps), is_readonly) {}
     buffer_info(void* p, ssize_t of_item, const std::string& f, ssize_t n, bool is_readonly = false)
@@ -157,7 +157,7 @@ private:
     std::unique_ptr<OpforgePyBuffer, Release> view_;
 };
 
-namespace detail {
+namespace facade {
 struct BufferType {
     static constexpr const char* name = "typing_extensions.Buffer";
     static bool is_of(PyObject* o) { return opforge_PyObject_CheckBuffer(o) != 0; }
@@ -168,16 +168,16 @@ struct CapsuleType {
     static bool is_of(PyObject* o) { return is(o, &opforge_PyCapsule_Type); }
     static PyObject* converted(PyObject* o) { return refuse(o, "capsule"); }
 };
-}  // namespace detail
+}  // namespace facade
 
-class buffer : public detail::typed_object<detail::BufferType> {
+class buffer : public facade::typed_object<facade::BufferType> {
 public:
     using typed_object::typed_object;
     template <int Used = 0>
     buffer_info request(bool writable = false) const {
         constexpr int is_writable = 1, with_format = 4, with_strides = 0x18;
         auto view = std::make_unique<OpforgePyBuffer>();
-        detail::checked(
+        facade::checked(
             opforge_PyObject_GetBuffer(ptr(), view.get(), with_format | with_strides | (writable ? is_writable : 0)));
         buffer_info info;
         info.view_.reset(view.release());
@@ -188,23 +188,23 @@ public:
         info.ndim = v.ndim;
         info.readonly = v.readonly != 0;
         info.shape.assign(v.shape, v.shape + v.ndim);
-        info.size = detail::Sizes(info.shape).product();
+        info.size = facade::Sizes(info.shape).product();
         info.strides = v.strides ? std::vector<ssize_t>(v.strides, v.strides + v.ndim)  // ctypes leaves them out
-                                 : detail::contiguous_strides(info.shape, v.itemsize);
+                                 : facade::contiguous_strides(info.shape, v.itemsize);
         return info;
     }
 };
 
-class capsule : public detail::typed_object<detail::CapsuleType> {
+class capsule : public facade::typed_object<facade::CapsuleType> {
 public:
     using typed_object::typed_object;
     explicit capsule(const void* value, const char* name = nullptr, OpforgePyDestructor destructor = nullptr)
-        : typed_object(detail::checked(opforge_PyCapsule_New(const_cast<void*>(value), name, destructor))) {}
+        : typed_object(facade::checked(opforge_PyCapsule_New(const_cast<void*>(value), name, destructor))) {}
     capsule(const void* value, OpforgePyDestructor destructor) : capsule(value, nullptr, destructor) {}
     capsule(const void* value, void (*destructor)(void*)) : capsule(value, nullptr, destructor) {}
     capsule(const void* value, const char* name, void (*destructor)(void*))
         : capsule(value, name, destructor ? &destroy<> : nullptr) {
-        detail::checked(opforge_PyCapsule_SetContext(ptr(), reinterpret_cast<void*>(destructor)));
+        facade::checked(opforge_PyCapsule_SetContext(ptr(), reinterpret_cast<void*>(destructor)));
     }
     explicit capsule(void (*destructor)()) : capsule(reinterpret_cast<void*>(destructor), nullptr, &call<>) {}
     template <class T>
@@ -215,12 +215,12 @@ public:
     T* get_pointer() const {
         void* found = opforge_PyCapsule_GetPointer(ptr(), name());
         if (!found) {
-            throw detail::Raised();
+            throw facade::Raised();
         }
         return static_cast<T*>(found);
     }
     void set_pointer(const void* value) {
-        detail::checked(opforge_PyCapsule_SetPointer(ptr(), const_cast<void*>(value)));
+        facade::checked(opforge_PyCapsule_SetPointer(ptr(), const_cast<void*>(value)));
     }
     const char* name() const { return opforge_PyCapsule_GetName(ptr()); }
 

@@ -4,7 +4,7 @@
 
 namespace pybind11 {
 inline namespace opforge_facade {
-namespace detail {
+namespace facade {
 struct self_t {};
 // Which of the operands is the class itself.
 enum class Operands { One, SelfFirst, SelfSecond };
@@ -97,8 +97,8 @@ OPFORGE_UNARY_OPERATOR(bool, operator!, !!l)
 OPFORGE_UNARY_OPERATOR(int, int_, static_cast<int>(l))
 OPFORGE_UNARY_OPERATOR(float, float_, static_cast<double>(l))
 #undef OPFORGE_UNARY_OPERATOR
-}  // namespace detail
-static const detail::self_t self{};
-using detail::hash;
+}  // namespace facade
+static const facade::self_t self{};
+using facade::hash;
 }  // namespace opforge_facade
 }  // namespace pybind11

@@ -6,6 +6,7 @@ namespace pybind11 {
 inline namespace opforge_facade {
 
 struct dynamic_attr {};
+struct multiple_inheritance {};
 struct arithmetic {};
 struct module_local {
     constexpr explicit module_local(bool = true) {}
@@ -34,7 +35,7 @@ init_by<std::decay_t<F>> init(F&& f) {
     return {std::forward<F>(f)};
 }
 
-namespace detail {
+namespace facade {
 // What a class is declared with beside its C++ type: its holder, its base, or a class that overrides.
 template <class T, class X, class = void>
 struct IsHolder : std::false_type {};
@@ -42,22 +43,21 @@ template <class T>
 struct IsHolder<T, std::unique_ptr<T>> : std::true_type {};
 template <class T>
 struct IsHolder<T, std::shared_ptr<T>> : std::true_type {};
-template <class T, class... X>
-struct BaseOf {
-    using type = void;
-};
-template <class T, class Y, class... X>
-struct BaseOf<T, Y, X...> {
-    static_assert(IsHolder<T, Y>::value || std::is_base_of_v<Y, T>,
+// Adds a base to a class's, if what it is declared with is one.
+template <class T, class X>
+void add_base(std::vector<BaseClass>& bases, const char* name) {
+    static_assert(IsHolder<T, X>::value || std::is_base_of_v<X, T>,
                   "py::class_ in the facade has std::unique_ptr or std::shared_ptr as its holder, and no class of "
                   "Python that overrides: build this source with torch's own headers (opforge: abi=\"torch\").");
-    using rest = typename BaseOf<T, X...>::type;
-    static constexpr bool is_base = !IsHolder<T, Y>::value && std::is_base_of_v<Y, T>;
-    static_assert(!is_base || std::is_void_v<rest>,
-                  "a class of several bases is not in the facade yet: build this source with torch's own headers "
-                  "(opforge: abi=\"torch\").");
-    using type = std::conditional_t<is_base, Y, rest>;
-};
+    if constexpr (!IsHolder<T, X>::value) {
+        const Class* base = class_of<X>();
+        if (!base) {
+            c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" referenced unknown base type \"",
+                                                class_name<X>(), "\""));
+        }
+        bases.push_back({base, [](void* p) -> void* { return static_cast<X*>(static_cast<T*>(p)); }});
+    }
+}
 
 struct ClassOptions {
     std::string doc;
@@ -67,6 +67,7 @@ inline void class_option(ClassOptions& o, const char* doc) { o.doc = doc; }
 inline void class_option(ClassOptions& o, const std::string& doc) { o.doc = doc; }
 inline void class_option(ClassOptions& o, dynamic_attr) { o.has_dict = true; }
 inline void class_option(ClassOptions&, module_local) {}
+inline void class_option(ClassOptions&, multiple_inheritance) {}
 inline void class_option(ClassOptions&, arithmetic) {}
 
 OPFORGE_IF_USED
@@ -127,21 +128,25 @@ inline Ref class_property(const Ref& dict) {
     }
     return called(type, dict);
 }
-// Returns the class of this module that an object's Python class is, or derives from; null if there is none.
+// Checks that the constructor of each C++ class that an object is of has run.
 OPFORGE_IF_USED
-inline const Class* nearest_class(PyObject* o) {
-    Ref type = Ref::steal(opforge_PyObject_Type(o)), order = attribute(type.get(), "__mro__");
+inline void check_constructed(PyObject* o) {
+    Ref type = Ref::steal(opforge_PyObject_Type(o));
+    const Instance* only = instance_of(o);
+    if (only && only->type->type == type.get()) {
+        return;
+    }
+    Ref order = attribute(type.get(), "__mro__");  // none of them is of a module: a __new__ has returned something else
     for (OpforgePySize i = 0; i < opforge_PyTuple_Size(order.get()); ++i) {
         PyObject* above = opforge_PyTuple_GetItem(order.get(), i);
         for (const auto& entry : classes()) {
-            if (entry.second->type == above) {
-                return entry.second;
+            if (entry.second->type == above && !instance_of(o, entry.second)) {
+                raise_without_constructor(*entry.second);
             }
         }
     }
-    return nullptr;
 }
-// type.__call__, and then a check that the constructor of C++ has run: a subclass's __init__ need not call it.
+// type.__call__, and then that check: a subclass's __init__ need not call it.
 OPFORGE_IF_USED
 inline PyObject* call_class(PyObject*, PyObject* arguments, PyObject* keywords) {
     try {
@@ -150,11 +155,7 @@ inline PyObject* call_class(PyObject*, PyObject* arguments, PyObject* keywords) 
             call = attribute(attribute(imported("builtins").get(), "type").get(), "__call__").release();
         }
         Ref made = checked(opforge_PyObject_Call(call, arguments, keywords));
-        if (!instance_of(made.get())) {
-            if (const Class* c = nearest_class(made.get())) {  // none: a __new__ has returned something else
-                raise_without_constructor(*c);
-            }
-        }
+        check_constructed(made.get());
         return made.release();
     } catch (...) {
         translate();
@@ -176,9 +177,29 @@ inline PyObject* metaclass() {
     }
     return type;
 }
+// Returns the base of all classes: they have its layout, so a class can have several of them as its bases.
+OPFORGE_IF_USED
+inline PyObject* base_of_all() {
+    static PyObject* type = nullptr;
+    if (!type) {
+        static MethodDef init{"__init__", no_constructor<>, 0x82, nullptr};
+        static MethodDef state{"__getstate__", no_state<>, 0x82, nullptr};
+        Ref members = checked(opforge_PyDict_New()), bases = checked(opforge_PyTuple_New(1));
+        auto put = [&](const char* key, const Ref& value) {
+            checked(opforge_PyDict_SetItemString(members.get(), key, value.get()));
+        };
+        put("__slots__", Convert<std::vector<std::string>>::cast({"_opforge_instance", "__weakref__"}));
+        put("__module__", Convert<std::string>::cast("pybind11_builtins"));
+        put(init.name, method_of(init));
+        put(state.name, method_of(state));
+        checked(opforge_PyTuple_SetItem(bases.get(), 0, attribute(imported("builtins").get(), "object").release()));
+        type = called(metaclass(), Convert<std::string>::cast("pybind11_object"), bases, members).release();
+    }
+    return type;
+}
 // Makes the Python class of a C++ class, and registers it.
 OPFORGE_IF_USED
-inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, const Class* base,
+inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, std::vector<BaseClass> above,
                          const ClassOptions& options) {
     if (classes().count(cpp)) {
         c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" is already registered!"));
@@ -186,16 +207,19 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     const bool is_nested = has_attribute(scope, "__module__") && has_attribute(scope, "__qualname__");
     const std::string module = text_attribute(scope, is_nested ? "__module__" : "__name__");
     const std::string qualified = is_nested ? text_attribute(scope, "__qualname__") + "." + name : name;
-    Ref builtins = imported("builtins");
-    Ref members = checked(opforge_PyDict_New());
+    bool base_has_dict = false;
+    Ref bases = checked(opforge_PyList_New(0)), members = checked(opforge_PyDict_New());
+    for (const BaseClass& base : above) {
+        base_has_dict |= base.type->has_dict;
+        checked(opforge_PyList_Append(bases.get(), base.type->type));
+    }
+    if (above.empty()) {
+        checked(opforge_PyList_Append(bases.get(), base_of_all()));
+    }
     auto put = [&](const char* key, const Ref& value) {
         checked(opforge_PyDict_SetItemString(members.get(), key, value.get()));
     };
     std::vector<std::string> slots;
-    if (!base) {
-        slots = {"_opforge_instance", "__weakref__"};
-    }
-    const bool base_has_dict = base && base->has_dict;
     if (options.has_dict && !base_has_dict) {
         slots.push_back("__dict__");
     }
@@ -206,20 +230,14 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
         put("__doc__", Convert<std::string>::cast(options.doc));
     }
     static MethodDef init{"__init__", no_constructor<>, 0x82, nullptr};
-    static MethodDef state{"__getstate__", no_state<>, 0x82, nullptr};
     put(init.name, method_of(init));
-    if (!base) {
-        put(state.name, method_of(state));
-    }
-    Ref bases = checked(opforge_PyTuple_New(1));
-    Ref above = base ? Ref::borrow(base->type) : attribute(builtins.get(), "object");
-    checked(opforge_PyTuple_SetItem(bases.get(), 0, above.release()));
-    Ref type = called(metaclass(), Convert<std::string>::cast(name), bases, members);
+    Ref type =
+        called(metaclass(), Convert<std::string>::cast(name), checked(opforge_PySequence_Tuple(bases.get())), members);
     checked(opforge_PyObject_SetAttrString(scope, name, type.get()));
     auto* made = new Class();
     made->name = module + "." + qualified;
     made->type = type.release();
-    made->base = base;
+    made->bases = std::move(above);
     made->has_dict = options.has_dict || base_has_dict;
     auto& loading = ::opforge_facade_python::loading();
     made->module = loading.module;
@@ -255,36 +273,26 @@ auto method_of(F&& f) {
 enum class Operands;
 template <class O, Operands Where, class Other>
 struct class_operator;  // see class_operators.h
-}  // namespace detail
+}  // namespace facade
 
 template <class T, class... X>
 class class_ : public object {
 public:
     using type = T;
-    using Base = typename detail::BaseOf<T, X...>::type;
     template <class... E>
     class_(handle scope, const char* name, const E&... extras) {
-        detail::ClassOptions options;
-        (detail::class_option(options, extras), ...);
-        const py_detail::Class* base = nullptr;
-        if constexpr (!std::is_void_v<Base>) {
-            base = py_detail::class_of<Base>();
-            if (!base) {
-                c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" referenced unknown base type \"",
-                                                    py_detail::class_name<Base>(), "\""));
-            }
-        }
-        py_detail::Class* made = detail::make_class(scope.ptr(), name, typeid(T), base, options);
-        if constexpr (!std::is_void_v<Base>) {
-            made->to_base = [](void* p) -> void* { return static_cast<Base*>(static_cast<T*>(p)); };
-        }
+        facade::ClassOptions options;
+        (facade::class_option(options, extras), ...);
+        std::vector<py_detail::BaseClass> bases;
+        (facade::add_base<T, X>(bases, name), ...);
+        py_detail::Class* made = facade::make_class(scope.ptr(), name, typeid(T), std::move(bases), options);
         object::operator=(object(py_detail::Ref::borrow(made->type)));
     }
     template <class F, class... E>
     class_& def(const char* name, F&& f, const E&... extras) {
-        auto method = detail::method_of<T>(std::forward<F>(f));
-        detail::add(ptr(), name, detail::overload_of(name, detail::Kind::Method, std::move(method), extras...),
-                    detail::Kind::Method);
+        auto method = facade::method_of<T>(std::forward<F>(f));
+        facade::add(ptr(), name, facade::overload_of(name, facade::Kind::Method, std::move(method), extras...),
+                    facade::Kind::Method);
         if (std::strcmp(name, "__eq__") == 0) {  // as for a class of Python's own
             hash_unless_defined();
         }
@@ -300,40 +308,40 @@ public:
     }
     template <class F, class... E>
     class_& def(const init_by<F>& factory, const E&... extras) {
-        return by_factory(factory.make, static_cast<detail::signature_t<F>*>(nullptr), extras...);
+        return by_factory(factory.make, static_cast<facade::signature_t<F>*>(nullptr), extras...);
     }
-    template <class O, detail::Operands Where, class Other, class... E>
-    class_& def(const detail::class_operator<O, Where, Other>& op, const E&... extras) {
+    template <class O, facade::Operands Where, class Other, class... E>
+    class_& def(const facade::class_operator<O, Where, Other>& op, const E&... extras) {
         op.add_to(*this, extras...);
         return *this;
     }
     template <class F, class... E>
     class_& def_static(const char* name, F&& f, const E&... extras) {
-        detail::add(ptr(), name, detail::overload_of(name, detail::Kind::Static, std::forward<F>(f), extras...),
-                    detail::Kind::Static);
+        facade::add(ptr(), name, facade::overload_of(name, facade::Kind::Static, std::forward<F>(f), extras...),
+                    facade::Kind::Static);
         return *this;
     }
     template <class C, class D, class... E>
     class_& def_readwrite(const char* name, D C::* member, const E&... extras) {
         auto get = [member](const T& self) -> const D& { return self.*member; };
         auto set = [member](T& self, const D& value) { self.*member = value; };
-        return property(name, getter(detail::Kind::Method, get, extras...), setter(detail::Kind::Method, set),
+        return property(name, getter(facade::Kind::Method, get, extras...), setter(facade::Kind::Method, set),
                         extras...);
     }
     template <class C, class D, class... E>
     class_& def_readonly(const char* name, const D C::* member, const E&... extras) {
         auto get = [member](const T& self) -> const D& { return self.*member; };
-        return property(name, getter(detail::Kind::Method, get, extras...), {}, extras...);
+        return property(name, getter(facade::Kind::Method, get, extras...), {}, extras...);
     }
     // pybind11 does not name the object of these functions "self".
     template <class G, class S, class... E>
     class_& def_property(const char* name, G&& get, S&& set, const E&... extras) {
-        return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...),
-                        setter(detail::Kind::Function, std::forward<S>(set)), extras...);
+        return property(name, getter(facade::Kind::Function, std::forward<G>(get), extras...),
+                        setter(facade::Kind::Function, std::forward<S>(set)), extras...);
     }
     template <class G, class... E>
     class_& def_property_readonly(const char* name, G&& get, const E&... extras) {
-        return property(name, getter(detail::Kind::Function, std::forward<G>(get), extras...), {}, extras...);
+        return property(name, getter(facade::Kind::Function, std::forward<G>(get), extras...), {}, extras...);
     }
 
 private:
@@ -349,9 +357,9 @@ private:
     }
     template <class F, class... E>
     class_& constructor(F f, const E&... extras) {
-        auto* overload = detail::overload_of("__init__", detail::Kind::Method, std::move(f), extras...);
-        overload->has_run = [](PyObject* o) { return py_detail::instance_of(o) != nullptr; };
-        detail::add(ptr(), "__init__", overload, detail::Kind::Method);
+        auto* overload = facade::overload_of("__init__", facade::Kind::Method, std::move(f), extras...);
+        overload->has_run = [](PyObject* o) { return py_detail::instance_of(o, py_detail::class_of<T>()) != nullptr; };
+        facade::add(ptr(), "__init__", overload, facade::Kind::Method);
         return *this;
     }
     template <class F, class R, class... A, class... E>
@@ -366,26 +374,26 @@ private:
             },
             extras...);
     }
-    static void property_extra(detail::Overload&, const char*) {}
-    static void property_extra(detail::Overload& o, return_value_policy policy) { o.policy = policy; }
+    static void property_extra(facade::Overload&, const char*) {}
+    static void property_extra(facade::Overload& o, return_value_policy policy) { o.policy = policy; }
     template <class G, class... E>
-    py_detail::Ref getter(detail::Kind kind, G&& get, const E&... extras) {
-        auto* f = new detail::Function();
-        f->add(detail::overload_of("", kind, detail::method_of<T>(std::forward<G>(get))));
+    py_detail::Ref getter(facade::Kind kind, G&& get, const E&... extras) {
+        auto* f = new facade::Function();
+        f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<G>(get))));
         f->overloads->policy = return_value_policy::reference_internal;
         (property_extra(*f->overloads, extras), ...);
         return finished(f);
     }
     template <class S>
-    py_detail::Ref setter(detail::Kind kind, S&& set) {
-        auto* f = new detail::Function();
-        f->add(detail::overload_of("", kind, detail::method_of<T>(std::forward<S>(set))));
+    py_detail::Ref setter(facade::Kind kind, S&& set) {
+        auto* f = new facade::Function();
+        f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<S>(set))));
         return finished(f);
     }
-    py_detail::Ref finished(detail::Function* f) {
-        f->doc = detail::doc_of(*f);
+    py_detail::Ref finished(facade::Function* f) {
+        f->doc = facade::doc_of(*f);
         f->definition.doc = f->doc.c_str();
-        return detail::function_object(f, detail::function_record(f, py_detail::Ref::borrow(py_detail::none())),
+        return facade::function_object(f, facade::function_record(f, py_detail::Ref::borrow(py_detail::none())),
                                        py_detail::attribute(ptr(), "__module__"));
     }
     static const char* doc_among() { return nullptr; }
@@ -458,14 +466,14 @@ public:
                 c.def("__invert__", [](T value) { return -static_cast<int64_t>(number_of(value)) - 1; });
             }
         }
-        detail::ClassOptions options;
-        (detail::class_option(options, extras), ...);
+        facade::ClassOptions options;
+        (facade::class_option(options, extras), ...);
         doc_ = options.doc.empty() ? "" : options.doc + "\n\n";
         c.def("__reduce__", [number](object self) {
             return std::pair(object(py_detail::checked(opforge_PyObject_Type(self.ptr()))),
                              std::tuple(number(self.template cast<T>())));
         });
-        py_detail::Ref members = detail::class_property(all_);
+        py_detail::Ref members = facade::class_property(all_);
         py_detail::checked(opforge_PyObject_SetAttrString(this->ptr(), "__members__", members.get()));
     }
     enum_& value(const char* name, T value, const char* doc = nullptr) {

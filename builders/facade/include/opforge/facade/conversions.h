@@ -19,7 +19,15 @@ struct ConvertInstance;
 // object, `name` is the type in signatures, which differs between arguments and results. A type without
 // one of its own here is a class or an enumeration of the source: see instances.h.
 template <class T, class = void>
-struct Convert : ConvertInstance<T> {};
+struct ConvertOwn : ConvertInstance<T> {};
+template <class T, class = void>
+struct Convert : ConvertOwn<T> {};
+// A type that the source has a conversion of its own for: see casters.h.
+template <class T>
+struct HasCaster;
+// A type that has a conversion here, and is a class of the source by its wish: PYBIND11_MAKE_OPAQUE.
+template <class T>
+struct IsOpaque : std::false_type {};
 template <class T, class = void>
 struct UsesInstances : std::false_type {};
 template <class T>
@@ -29,6 +37,9 @@ template <class T>
 struct Loaded;
 template <class T>
 struct LoadedPointer;
+// What is kept of one with a conversion of the source's: that.
+template <class T>
+struct CastedBySource;
 
 template <class T>
 constexpr bool is_character =
@@ -606,7 +617,9 @@ template <class T>
 struct Kept {
     using owned = opforge_facade_detail::owned_t<T>;
     // of a view nothing asks whether it has a class
-    using type = std::conditional_t<std::conjunction_v<std::is_same<owned, T>, UsesInstances<T>>, Loaded<T>, owned>;
+    using type = std::conditional_t<
+        HasCaster<T>::value, CastedBySource<T>,
+        std::conditional_t<std::conjunction_v<std::is_same<owned, T>, UsesInstances<T>>, Loaded<T>, owned>>;
 };
 // A value behind a pointer: a number, a container, a tensor. None is no null pointer, as it is of a class.
 template <class T>
@@ -628,8 +641,9 @@ struct Convert<PointedValue<T>> {
 template <class T>
 struct Kept<T*> {
     using Plain = std::remove_const_t<T>;
-    using type = std::conditional_t<std::disjunction_v<std::is_void<T>, UsesInstances<Plain>>, LoadedPointer<T>,
-                                    PointedValue<Plain>>;
+    using type = std::conditional_t<HasCaster<Plain>::value, CastedBySource<Plain>,
+                                    std::conditional_t<std::disjunction_v<std::is_void<T>, UsesInstances<Plain>>,
+                                                       LoadedPointer<T>, PointedValue<Plain>>>;
 };
 struct LoadedText;
 template <>

@@ -31,7 +31,7 @@ OPFORGE_EXCEPTION(stop_iteration, StopIteration)
 OPFORGE_EXCEPTION(cast_error, RuntimeError)
 #undef OPFORGE_EXCEPTION
 
-namespace detail {
+namespace facade {
 using namespace ::opforge_facade_detail;
 using namespace ::opforge_facade_python;
 
@@ -75,27 +75,36 @@ OPFORGE_COLD inline std::string with_pythons_types(std::string text) {
     }
     return text;
 }
-// Sets the Python exception for the C++ exception that is being handled. It has few handlers: a compiler makes more
-// code for one than for asking for a type.
-OPFORGE_COLD inline void translate() {
+// How a source's own translators are asked first; null as long as it has registered none: see registered_exceptions.h.
+inline void (*&translate_by_source())() {
+    static void (*translate)() = nullptr;
+    return translate;
+}
+// Sets the Python exception for the C++ exception that is being handled, as torch and pybind11 do by themselves. It has
+// few handlers: a compiler makes more code for one than for asking for a type.
+OPFORGE_COLD inline void translate_by_type() {
     try {
         throw;
     } catch (const Raised& e) {
         e.restore();
     } catch (const std::exception& e) {
+        const bool is_torchs = dynamic_cast<const c10::Error*>(&e);
+        const std::string text = is_torchs ? with_pythons_types(e.what()) : e.what();
         if (dynamic_cast<const c10::LinAlgError*>(&e)) {
-            raise_torch_error("torch.linalg", "LinAlgError", e.what());
+            raise_torch_error("torch.linalg", "LinAlgError", text.c_str());
         } else if (dynamic_cast<const c10::OutOfMemoryError*>(&e)) {
-            raise_torch_error("torch", "OutOfMemoryError", e.what());
-        } else if (dynamic_cast<const c10::Error*>(&e)) {
-            raise(python_type_of(e), with_pythons_types(e.what()).c_str());
+            raise_torch_error("torch", "OutOfMemoryError", text.c_str());
         } else {
-            raise(python_type_of(e), e.what());
+            raise(python_type_of(e), text.c_str());
         }
     } catch (...) {
         raise(opforge_PyExc_RuntimeError, "Caught an unknown exception!");
     }
 }
-}  // namespace detail
+OPFORGE_COLD inline void translate() {
+    auto* by_source = translate_by_source();
+    (by_source ? by_source : &translate_by_type)();
+}
+}  // namespace facade
 }  // namespace opforge_facade
 }  // namespace pybind11

@@ -88,6 +88,7 @@
 #include "logging.h"
 #include "module.h"
 #include "parallel.h"
+#include "registered_exceptions.h"
 #include "tensor_utils.h"
 
 namespace at {

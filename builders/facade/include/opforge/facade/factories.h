@@ -92,37 +92,65 @@ Tensor tensor(std::initializer_list<T> list, const TensorOptions& options = {}) 
     return tensor(ArrayRef<T>(list), options);
 }
 namespace facade {
-// The elements of lists in lists, and the sizes of the tensor that they are.
+// A list in a text, as torch writes it.
+template <class T>
+void write_list(std::ostream& stream, const T& value) {
+    stream << value;
+}
+template <class L>
+void write_list(std::ostream& stream, const std::initializer_list<L>& list) {
+    const char* separator = "{";
+    for (const L& part : list) {
+        stream << std::exchange(separator, ", ");
+        write_list(stream, part);
+    }
+    stream << "}";
+}
+template <class L>
+OPFORGE_COLD std::string written_list(const L& list) {
+    std::ostringstream stream;
+    write_list(stream, list);
+    return stream.str();
+}
+// The elements of lists in lists.
 template <class T>
 struct Elements {
     struct Element {
         T value;
     };
     std::vector<Element> all;  // a vector of bools has no memory of bools
-    std::vector<int64_t> sizes;
 
-    void add(T value, size_t) { all.push_back({value}); }
+    // Adds elements, and returns their sizes.
+    std::vector<int64_t> add(T value) {
+        all.push_back({value});
+        return {};
+    }
     template <class L>
-    void add(std::initializer_list<L> list, size_t depth) {
-        const auto n = static_cast<int64_t>(list.size());
-        if (sizes.size() == depth) {
-            sizes.push_back(n);
+    std::vector<int64_t> add(std::initializer_list<L> list) {
+        std::vector<std::vector<int64_t>> sizes;
+        for (const L& part : list) {  // an inner list is checked before an outer one
+            sizes.push_back(add(part));
         }
-        if (sizes[depth] != n) {
-            c10::facade::fail(c10::facade::text("Expected all sub-lists to have sizes: ", sizes[depth],
-                                                " (e.g. the first), but one has ", n));
+        for (size_t i = 1; i < sizes.size(); ++i) {
+            if (sizes[i] != sizes[0]) {
+                c10::facade::fail(c10::facade::text("Expected all sub-lists to have sizes: ", sizes[0], " (e.g. ",
+                                                    written_list(*list.begin()), "), but got sub-list ",
+                                                    written_list(list.begin()[i]), " with sizes: ", sizes[i]));
+            }
         }
-        for (const auto& part : list) {
-            add(part, depth + 1);
+        std::vector<int64_t> all_sizes{static_cast<int64_t>(list.size())};
+        if (!sizes.empty()) {
+            all_sizes.insert(all_sizes.end(), sizes[0].begin(), sizes[0].end());
         }
+        return all_sizes;
     }
 };
 template <class T, class L>
 Tensor tensor_of_lists(std::initializer_list<L> lists, size_t dim, const TensorOptions& options) {
     Elements<T> elements;
-    elements.add(lists, 0);
-    elements.sizes.resize(dim);
-    return tensor_of(reinterpret_cast<const T*>(elements.all.data()), elements.all.size(), elements.sizes, options);
+    std::vector<int64_t> sizes = elements.add(lists);
+    sizes.resize(dim);
+    return tensor_of(reinterpret_cast<const T*>(elements.all.data()), elements.all.size(), std::move(sizes), options);
 }
 }  // namespace facade
 template <class T>

@@ -376,7 +376,10 @@ struct PythonFunction {
 };
 // Returns the Python class that has the name of the C++ class.
 OPFORGE_IF_USED
-inline PythonFunction make_function(const std::string& name) {
+inline PythonFunction make_function(const std::string& full) {
+    const size_t begin = full.rfind("::", full.find('<'));  // without its namespaces
+    const std::string name = full.substr(begin == std::string::npos ? 0 : begin + 2);
+
     static MethodDefinition forward{"forward", autograd_forward<>, 1, nullptr};
     static MethodDefinition backward{"backward", autograd_backward<>, 1, nullptr};
     Ref base = attribute(attribute(torch().module, "autograd").get(), "Function");
@@ -388,6 +391,9 @@ inline PythonFunction make_function(const std::string& name) {
     Ref builtins = imported("builtins");
     Ref made = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast(name), bases, members);
     Ref above = called(attribute(builtins.get(), "super").get(), base, made);
+    const std::string node = "torch::autograd::CppNode<" + full + (full.back() == '>' ? " >" : ">");
+    checked(opforge_PyObject_SetAttrString(attribute(made.get(), "_backward_cls").get(), "__name__",
+                                           Convert<std::string>::cast(node).get()));
     return {attribute(made.get(), "apply").release(), attribute(above.get(), "apply").release()};
 }
 
@@ -575,7 +581,7 @@ struct Function {
             python::Gil gil;
             static std::atomic<const python::PythonFunction*> function{nullptr};
             if (!function) {
-                function = new python::PythonFunction(python::make_function(name()));
+                function = new python::PythonFunction(python::make_function(python::demangled(typeid(T))));
             }
             list = python::apply(*function, call, inputs);
         }
@@ -584,17 +590,6 @@ struct Function {
         } else {
             return list;
         }
-    }
-
-private:
-    static std::string name() {
-        // "...Function<Name>...": the class's name without its namespaces
-        std::string text = __PRETTY_FUNCTION__;
-        const size_t begin = text.find("T = ");
-        text = begin == std::string::npos ? "Function" : text.substr(begin + 4);
-        text = text.substr(0, text.find_first_of("];,"));
-        const size_t colons = text.rfind("::");
-        return colons == std::string::npos ? text : text.substr(colons + 2);
     }
 };
 }  // namespace autograd

@@ -19,6 +19,10 @@ enum class return_value_policy : uint8_t {
     reference,
     reference_internal
 };
+namespace detail {
+template <class T, class = void>
+class type_caster;
+}
 }  // namespace opforge_facade
 }  // namespace pybind11
 
@@ -37,13 +41,17 @@ OPFORGE_COLD inline Ref method_of(const Ref& function) {
 
 using Policy = ::pybind11::return_value_policy;
 
+struct Class;
+struct BaseClass {
+    const Class* type;
+    void* (*pointer)(void*);  // to it, from one to the class
+};
 // A class or an enumeration that the source registers.
 struct Class {
     std::string name;  // with its module
     PyObject* type = nullptr;
-    const Class* base = nullptr;
+    std::vector<BaseClass> bases;
     bool has_dict = false;
-    void* (*to_base)(void*) = nullptr;
     int module = 0;  // of Loading: which run of the module's body made it
 };
 OPFORGE_IF_USED
@@ -79,8 +87,9 @@ struct Instance {
     std::shared_ptr<void> held;  // owns the C++ object, or nothing if that is another's
     void* pointer = nullptr;
     const Class* type = nullptr;
-    std::vector<PyObject*> kept;  // objects that live as long as this one
-    PyObject* owner = nullptr;    // a weak reference to the Python object
+    std::vector<PyObject*> kept;     // objects that live as long as this one
+    PyObject* owner = nullptr;       // a weak reference to the Python object
+    std::unique_ptr<Instance> next;  // of another class: a class in Python can have several of C++ as its bases
 };
 // The object of each C++ object: one that is returned again is the same object. Several objects have one address if
 // the C++ object of an older one has ended without it. The lock is for Pythons without a global one, and is not held
@@ -126,19 +135,21 @@ inline const Name& slot() {
 OPFORGE_IF_USED
 inline void free_instance(PyObject* capsule) {
     std::unique_ptr<Instance> instance(static_cast<Instance*>(opforge_PyCapsule_GetPointer(capsule, instance_name)));
-    {
-        std::lock_guard<std::mutex> hold(objects().lock);
-        auto& all = objects().all;
-        const auto [first, last] = all.equal_range({instance->pointer, instance->type});
-        auto own = std::find_if(first, last, [&](const auto& entry) { return entry.second == instance.get(); });
-        if (own != last) {
-            all.erase(own);
+    for (; instance; instance = std::move(instance->next)) {
+        {
+            std::lock_guard<std::mutex> hold(objects().lock);
+            auto& all = objects().all;
+            const auto [first, last] = all.equal_range({instance->pointer, instance->type});
+            auto own = std::find_if(first, last, [&](const auto& entry) { return entry.second == instance.get(); });
+            if (own != last) {
+                all.erase(own);
+            }
         }
-    }
-    instance->held.reset();
-    opforge_Py_DecRef(instance->owner);
-    for (PyObject* o : instance->kept) {
-        opforge_Py_DecRef(o);
+        instance->held.reset();
+        opforge_Py_DecRef(instance->owner);
+        for (PyObject* o : instance->kept) {
+            opforge_Py_DecRef(o);
+        }
     }
 }
 // Returns what is behind an object of a registered class: null if its constructor has not run. The slot is read and
@@ -160,14 +171,41 @@ OPFORGE_IF_USED
 inline void put_instance(PyObject* o, Instance made) {
     Ref owner = checked(opforge_PyWeakref_NewRef(o, nullptr));
     auto instance = std::make_unique<Instance>(std::move(made));
-    Ref capsule = checked(opforge_PyCapsule_New(instance.get(), instance_name, &free_instance<>));
+    Instance* first = instance_of(o);
+    Ref capsule = first ? Ref() : checked(opforge_PyCapsule_New(instance.get(), instance_name, &free_instance<>));
     instance->owner = owner.release();
-    {
-        std::lock_guard<std::mutex> hold(objects().lock);
-        objects().all.emplace(std::pair(instance->pointer, instance->type), instance.get());
+    std::unique_lock<std::mutex> hold(objects().lock);
+    objects().all.emplace(std::pair(instance->pointer, instance->type), instance.get());
+    if (first) {
+        instance->next = std::move(first->next);
+        first->next = std::move(instance);
+        return;
     }
+    hold.unlock();
     instance.release();  // the capsule's from here on
     checked(opforge_PyObject_GenericSetAttr(o, slot().get(), capsule.get()));
+}
+// Returns a pointer to an object of a class as one to another class, or null if that is none of its bases.
+OPFORGE_IF_USED
+inline void* pointer_as(void* pointer, const Class* type, const Class* wanted) {
+    if (type == wanted) {
+        return pointer;
+    }
+    for (const BaseClass& base : type->bases) {
+        if (void* found = pointer_as(base.pointer(pointer), base.type, wanted)) {
+            return found;
+        }
+    }
+    return nullptr;
+}
+// Returns the part of an object that a class is, or is a base of: null if its constructor has not run.
+OPFORGE_IF_USED
+inline Instance* instance_of(PyObject* o, const Class* wanted) {
+    Instance* each = instance_of(o);
+    while (each && !pointer_as(each->pointer, each->type, wanted)) {
+        each = each->next.get();
+    }
+    return each;
 }
 OPFORGE_IF_USED
 inline void keep_alive(PyObject* nurse, PyObject* patient) {
@@ -193,21 +231,14 @@ inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<voi
     if (!wanted || !is(o, reinterpret_cast<_typeobject*>(wanted->type))) {
         return nullptr;
     }
-    Instance* instance = instance_of(o);
+    Instance* instance = instance_of(o, wanted);
     if (!instance) {
         raise_without_constructor(*wanted);
-    }
-    void* pointer = instance->pointer;
-    for (const Class* c = instance->type; c != wanted; c = c->base) {
-        if (!c || !c->base) {
-            return nullptr;
-        }
-        pointer = c->to_base(pointer);
     }
     if (held) {
         *held = instance->held;
     }
-    return pointer;
+    return pointer_as(instance->pointer, instance->type, wanted);
 }
 OPFORGE_IF_USED
 inline Ref new_object(const Class* c) {
@@ -343,8 +374,17 @@ constexpr bool is_of_a_library() {
     return text.substr(0, 5) == "std::" || text.find("opforge_facade") != std::string_view::npos;
 }
 template <class T>
-constexpr bool is_own_class =
+constexpr bool is_own_type =
     (std::is_class_v<T> || std::is_union_v<T> || std::is_enum_v<T>) && !IsRefused<T>::value && !is_of_a_library<T>();
+template <class T, class = void>
+struct IsComplete : std::false_type {};
+template <class T>
+struct IsComplete<T, std::void_t<decltype(sizeof(T))>> : std::true_type {};
+template <class T>
+struct HasCaster
+    : std::conjunction<std::bool_constant<is_own_type<T>>, IsComplete<::pybind11::detail::type_caster<T>>> {};
+template <class T>
+constexpr bool is_own_class = (is_own_type<T> && !HasCaster<T>::value) || IsOpaque<T>::value;
 template <class T>
 struct IsConvertible {
     static_assert(is_own_class<T>,
@@ -431,7 +471,9 @@ template <class R, class V>
 Ref cast_result(V&& value, Policy policy, PyObject* parent) {
     using Bare = std::remove_cv_t<std::remove_reference_t<R>>;
     using Pointed = std::remove_const_t<std::remove_pointer_t<Bare>>;
-    if constexpr (std::is_pointer_v<Bare> && is_own_class<Pointed>) {
+    if constexpr (HasCaster<Pointed>::value) {
+        return Convert<Bare>::cast(std::forward<V>(value), policy, parent);
+    } else if constexpr (std::is_pointer_v<Bare> && is_own_class<Pointed>) {
         const bool is_automatic = policy == Policy::automatic || policy == Policy::automatic_reference;
         return object_of(value, is_automatic ? Policy::take_ownership : policy, parent);
     } else if constexpr (std::is_lvalue_reference_v<R> && UsesInstances<Bare>::value) {

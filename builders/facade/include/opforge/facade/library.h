@@ -146,26 +146,31 @@ inline Slot* slots() {
     static Slot all[OPFORGE_FACADE_SLOTS];
     return all;
 }
+// Throws what a kernel threw as torch knows it: it translates exceptions of the standard's types, and of its own, whose
+// layout is another one than the facade's.
+[[noreturn]] OPFORGE_COLD inline void throw_to_torch() {
+    if (c10::facade::below().depth > 0) {
+        c10::facade::below().thrown = std::current_exception();
+    }
+    try {
+        throw;
+    } catch (const c10::Error& e) {
+        const std::string text = ::pybind11::facade::with_pythons_types(e.what());
+        if (dynamic_cast<const c10::IndexError*>(&e)) {
+            throw std::out_of_range(text);
+        }
+        if (dynamic_cast<const c10::ValueError*>(&e)) {
+            throw std::invalid_argument(text);
+        }
+        throw std::runtime_error(text);
+    }
+}
 OPFORGE_IF_USED
 inline void run_slot(int i, StableIValue* stack, uint64_t given) {
-    // torch translates exceptions that it does not know by their standard base. Its own have other layouts.
     try {
         slots()[i].run(slots()[i].function, stack, given);
-    } catch (const c10::IndexError& e) {
-        if (c10::facade::below().depth > 0) {
-            c10::facade::below().thrown = std::current_exception();
-        }
-        throw std::out_of_range(e.what());
-    } catch (const c10::ValueError& e) {
-        if (c10::facade::below().depth > 0) {
-            c10::facade::below().thrown = std::current_exception();
-        }
-        throw std::invalid_argument(e.what());
     } catch (...) {
-        if (c10::facade::below().depth > 0) {
-            c10::facade::below().thrown = std::current_exception();
-        }
-        throw;
+        throw_to_torch();
     }
 }
 using Kernel = void (*)(StableIValue*, uint64_t, uint64_t);
@@ -410,7 +415,7 @@ private:
     template <class F>
     void impl_by_python(const std::string& name, F f) {
         namespace py = ::opforge_facade_python;
-        namespace module = ::pybind11::detail;
+        namespace module = ::pybind11::facade;
         auto without_python = [&] {
             c10::facade::fail(c10::facade::text("the op ", qualified(name),
                                                 " has a dictionary or a tuple, which needs "

@@ -1,6 +1,7 @@
 // PYBIND11_MODULE: a module of Python functions that behave as pybind11's, through Python's stable API.
 #pragma once
 #include "callables.h"
+#include "casters.h"
 #include "checks.h"
 #include "instances.h"
 #include "objects.h"
@@ -53,7 +54,7 @@ struct arg_v : arg {
     template <class T>
     arg_v(const arg& base, const T& v) : arg(base) {
         try {
-            value = detail::to_python(v);
+            value = facade::to_python(v);
         } catch (const py_detail::NotRegistered&) {  // reported with the function's name
             not_registered = py_detail::demangled(typeid(T));
         }
@@ -97,7 +98,7 @@ constexpr std::true_type const_{};
 template <class... A>
 inline constexpr overload_cast_impl<A...> overload_cast{};
 
-namespace detail {
+namespace facade {
 
 struct Given;
 struct Argument {
@@ -656,7 +657,7 @@ OPFORGE_COLD inline void add(PyObject* scope, const char* name, Overload* overlo
     checked(opforge_PyObject_SetAttrString(scope, name, made.get()));
     f->object = made.release();
 }
-}  // namespace detail
+}  // namespace facade
 
 class module_ : public object {
 public:
@@ -664,7 +665,7 @@ public:
 
     template <class F, class... X>
     module_& def(const char* name, F&& f, const X&... extras) {
-        detail::add(ptr(), name, detail::overload_of(name, detail::Kind::Function, std::forward<F>(f), extras...));
+        facade::add(ptr(), name, facade::overload_of(name, facade::Kind::Function, std::forward<F>(f), extras...));
         return *this;
     }
     module_ def_submodule(const char* name, const char* doc = nullptr) {
@@ -689,7 +690,7 @@ private:
 };
 using module = module_;
 
-namespace detail {
+namespace facade {
 // PyModuleDef of the stable ABI, in a build with a global lock.
 struct ModuleDef {
     OpforgePySize references;
@@ -744,7 +745,7 @@ OPFORGE_COLD inline PyObject* make_module(const char* name, bool by_definition, 
         return nullptr;
     }
 }
-}  // namespace detail
+}  // namespace facade
 }  // namespace opforge_facade
 }  // namespace pybind11
 namespace py = pybind11;
@@ -760,10 +761,10 @@ struct Convert<pybind11::module_> {
 #define OPFORGE_MODULE(name, variable)                                                    \
     static void opforge_fill_##name(::pybind11::module_&);                                \
     extern "C" __attribute__((visibility("default"))) PyObject* PyInit_##name() {         \
-        return ::pybind11::detail::make_module(#name, true, &opforge_fill_##name);        \
+        return ::pybind11::facade::make_module(#name, true, &opforge_fill_##name);        \
     }                                                                                     \
     extern "C" __attribute__((visibility("default"))) PyObject* opforge_facade_module() { \
-        return ::pybind11::detail::make_module(#name, false, &opforge_fill_##name);       \
+        return ::pybind11::facade::make_module(#name, false, &opforge_fill_##name);       \
     }                                                                                     \
     void opforge_fill_##name([[maybe_unused]] ::pybind11::module_& variable)
 #define PYBIND11_MODULE(name, variable, ...) OPFORGE_MODULE(name, variable)

@@ -12,7 +12,7 @@ class accessor;
 class iterator;
 struct arg_v;
 
-namespace detail {
+namespace facade {
 using namespace ::opforge_facade_python;
 
 // A tuple of arguments, or a dict of those with names, that a call takes apart: f(*args, **kwargs).
@@ -71,9 +71,9 @@ public:
 private:
     PyObject* pointer() const { return static_cast<const D&>(*this).ptr(); }
 };
-}  // namespace detail
+}  // namespace facade
 
-class handle : public detail::object_api<handle> {
+class handle : public facade::object_api<handle> {
 public:
     handle() = default;
     handle(PyObject* p) : object_(p) {}
@@ -95,8 +95,8 @@ protected:
 class object : public handle {
 public:
     object() = default;
-    object(detail::Ref r) : handle(r.get()), kept_(std::move(r)) {}
-    detail::Ref ref() const { return kept_; }
+    object(facade::Ref r) : handle(r.get()), kept_(std::move(r)) {}
+    facade::Ref ref() const { return kept_; }
     // Returns the object, whose reference the caller owns then.
     handle release() {
         object_ = nullptr;
@@ -104,22 +104,22 @@ public:
     }
 
 private:
-    detail::Ref kept_;
+    facade::Ref kept_;
 };
 template <class T>
 T reinterpret_borrow(handle h) {
-    return T(detail::Ref::borrow(h.ptr()));
+    return T(facade::Ref::borrow(h.ptr()));
 }
 template <class T>
 T reinterpret_steal(handle h) {
-    return T(detail::Ref::steal(h.ptr()));
+    return T(facade::Ref::steal(h.ptr()));
 }
 
 // An attribute or an item: it is read where its value is needed, and set where a value is given.
-class accessor : public detail::object_api<accessor> {
+class accessor : public facade::object_api<accessor> {
 public:
-    accessor(PyObject* owner, detail::Ref key, bool is_item)
-        : of_(owner), owner_(detail::Ref::borrow(owner)), key_(std::move(key)), is_item_(is_item) {}
+    accessor(PyObject* owner, facade::Ref key, bool is_item)
+        : of_(owner), owner_(facade::Ref::borrow(owner)), key_(std::move(key)), is_item_(is_item) {}
     // A place of a list or a tuple, which is not kept: a tuple is filled by its only owner.
     accessor(PyObject* owner, size_t place) : of_(owner), place_(static_cast<OpforgePySize>(place)) {}
     accessor(const accessor&) = default;
@@ -128,18 +128,18 @@ public:
     void operator=(const accessor& o) & { value_ = o.get(); }
     template <class T>
     void operator=(const T& value) && {
-        set(detail::to_python(value));
+        set(facade::to_python(value));
     }
     template <class T>
     void operator=(const T& value) & {
-        value_ = object(detail::to_python(value));
+        value_ = object(facade::to_python(value));
     }
     PyObject* ptr() const { return get().ptr(); }
     operator object() const { return get(); }
     operator handle() const { return get(); }
     const object& get() const {
         if (!value_) {
-            value_ = detail::checked(place_ >= 0 ? opforge_PySequence_GetItem(of_, place_)
+            value_ = facade::checked(place_ >= 0 ? opforge_PySequence_GetItem(of_, place_)
                                      : is_item_  ? opforge_PyObject_GetItem(of_, key_.get())
                                                  : opforge_PyObject_GetAttr(of_, key_.get()));
         }
@@ -147,17 +147,17 @@ public:
     }
 
 private:
-    void set(detail::Ref value) const {
+    void set(facade::Ref value) const {
         if (place_ >= 0) {  // as by PyObject_SetItem, but for a place that holds nothing yet
-            const bool is_list = detail::is(of_, detail::ListFlag);
-            return detail::checked(
+            const bool is_list = facade::is(of_, facade::ListFlag);
+            return facade::checked(
                 (is_list ? opforge_PyList_SetItem : opforge_PyTuple_SetItem)(of_, place_, value.release()));
         }
-        detail::checked(is_item_ ? opforge_PyObject_SetItem(of_, key_.get(), value.get())
+        facade::checked(is_item_ ? opforge_PyObject_SetItem(of_, key_.get(), value.get())
                                  : opforge_PyObject_SetAttr(of_, key_.get(), value.get()));
     }
     PyObject* of_;
-    detail::Ref owner_, key_;
+    facade::Ref owner_, key_;
     bool is_item_ = false;
     OpforgePySize place_ = -1;
     mutable object value_;
@@ -172,11 +172,11 @@ public:
     using reference = const handle;
     using pointer = const handle*;
     iterator() = default;
-    explicit iterator(detail::Ref r) : object(std::move(r)) {}
+    explicit iterator(facade::Ref r) : object(std::move(r)) {}
     iterator& operator++() {
-        value_ = detail::Ref::steal(opforge_PyIter_Next(ptr()));
+        value_ = facade::Ref::steal(opforge_PyIter_Next(ptr()));
         if (!value_ && opforge_PyErr_Occurred()) {
-            throw detail::Raised();
+            throw facade::Raised();
         }
         has_begun_ = true;
         return *this;
@@ -192,14 +192,14 @@ public:
     friend bool operator!=(const iterator& a, const iterator& b) { return !(a == b); }
 
 private:
-    const detail::Ref& current() const {
+    const facade::Ref& current() const {
         if (object_ && !has_begun_) {
             ++const_cast<iterator&>(*this);
         }
         return value_;
     }
     PyObject* place() const { return object_ ? current().get() : nullptr; }
-    detail::Ref value_;
+    facade::Ref value_;
     bool has_begun_ = false;
 };
 // The keys and values of a dict, as pairs.
@@ -234,22 +234,22 @@ private:
 // ---- Python's own types
 class none : public object {
 public:
-    none() : object(detail::Ref::borrow(detail::none())) {}
+    none() : object(facade::Ref::borrow(facade::none())) {}
 };
 class bytes : public object {
 public:
     bytes() : bytes("", 0) {}
     bytes(const char* data, size_t n)
-        : object(detail::checked(opforge_PyBytes_FromStringAndSize(data, static_cast<OpforgePySize>(n)))) {}
+        : object(facade::checked(opforge_PyBytes_FromStringAndSize(data, static_cast<OpforgePySize>(n)))) {}
     bytes(const char* text) : bytes(text, std::strlen(text)) {}
     bytes(const std::string& text) : bytes(text.data(), text.size()) {}
     bytes(std::string_view text) : bytes(text.data(), text.size()) {}
-    explicit bytes(detail::Ref r) : object(std::move(r)) {}
+    explicit bytes(facade::Ref r) : object(std::move(r)) {}
     operator std::string() const { return std::string(std::string_view(*this)); }
     operator std::string_view() const {
         char* p = nullptr;
         OpforgePySize n = 0;
-        detail::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
+        facade::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
         return {p, static_cast<size_t>(n)};
     }
 };
@@ -258,15 +258,15 @@ template <class T>
 class value_object : public object {
 public:
     value_object() : value_object(T()) {}
-    value_object(T value) : object(detail::Convert<T>::cast(value)) {}
-    explicit value_object(detail::Ref r) : object(std::move(r)) {}
+    value_object(T value) : object(facade::Convert<T>::cast(value)) {}
+    explicit value_object(facade::Ref r) : object(std::move(r)) {}
     operator T() const { return cast<T>(); }
 
 protected:
-    static detail::Ref made(const char* type, const handle& of, bool is_one) {
-        return is_one ? detail::Ref::borrow(of.ptr())
-                      : detail::called(detail::attribute(detail::imported("builtins").get(), type).get(),
-                                       detail::Ref::borrow(of.ptr()));
+    static facade::Ref made(const char* type, const handle& of, bool is_one) {
+        return is_one ? facade::Ref::borrow(of.ptr())
+                      : facade::called(facade::attribute(facade::imported("builtins").get(), type).get(),
+                                       facade::Ref::borrow(of.ptr()));
     }
 };
 class bool_ : public value_object<bool> {
@@ -277,7 +277,7 @@ public:
 class int_ : public value_object<long long> {
 public:
     using value_object::value_object;
-    explicit int_(const object& o) : value_object(made("int", o, detail::is(o.ptr(), detail::LongFlag))) {}
+    explicit int_(const object& o) : value_object(made("int", o, facade::is(o.ptr(), facade::LongFlag))) {}
     template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
     operator T() const {
         return cast<T>();
@@ -286,21 +286,21 @@ public:
 class float_ : public value_object<double> {
 public:
     using value_object::value_object;
-    explicit float_(const object& o) : value_object(made("float", o, detail::is(o.ptr(), &opforge_PyFloat_Type))) {}
+    explicit float_(const object& o) : value_object(made("float", o, facade::is(o.ptr(), &opforge_PyFloat_Type))) {}
 };
 class str : public value_object<std::string> {
 public:
     using value_object::value_object;
     str(const char* text) : value_object(std::string(text)) {}
     str(const char* text, size_t n) : value_object(std::string(text, n)) {}
-    explicit str(const handle& h) : value_object(detail::checked(opforge_PyObject_Str(h.ptr()))) {}
+    explicit str(const handle& h) : value_object(facade::checked(opforge_PyObject_Str(h.ptr()))) {}
     template <class... A>
     str format(const A&... arguments) const {
         return str(attr("format")(arguments...).ref());
     }
 };
 
-namespace detail {
+namespace facade {
 struct ListType {
     static constexpr const char* name = "list";
     static bool is_of(PyObject* o) { return is(o, ListFlag); }
@@ -375,9 +375,9 @@ inline size_t size_of(PyObject* o) {
     }
     return static_cast<size_t>(n);
 }
-}  // namespace detail
+}  // namespace facade
 
-class list : public detail::typed_object<detail::ListType> {
+class list : public facade::typed_object<facade::ListType> {
 public:
     using typed_object::typed_object;
     using object_api::operator[];
@@ -387,21 +387,21 @@ public:
     }
     list() : list(size_t{0}) {}
     template <class N, class = std::enable_if_t<std::is_integral_v<N>>>
-    explicit list(N n) : typed_object(detail::checked(opforge_PyList_New(static_cast<OpforgePySize>(n)))) {}
-    size_t size() const { return detail::size_of(ptr()); }
+    explicit list(N n) : typed_object(facade::checked(opforge_PyList_New(static_cast<OpforgePySize>(n)))) {}
+    size_t size() const { return facade::size_of(ptr()); }
     bool empty() const { return size() == 0; }
     template <class T>
     void append(const T& value) {
-        detail::checked(opforge_PyList_Append(ptr(), detail::to_python(value).get()));
+        facade::checked(opforge_PyList_Append(ptr(), facade::to_python(value).get()));
     }
     template <class T>
     void insert(size_t place, const T& value) {
-        detail::checked(
-            opforge_PyList_Insert(ptr(), static_cast<OpforgePySize>(place), detail::to_python(value).get()));
+        facade::checked(
+            opforge_PyList_Insert(ptr(), static_cast<OpforgePySize>(place), facade::to_python(value).get()));
     }
     void clear() { attr("clear")(); }
 };
-class tuple : public detail::typed_object<detail::TupleType> {
+class tuple : public facade::typed_object<facade::TupleType> {
 public:
     using typed_object::typed_object;
     using object_api::operator[];
@@ -411,54 +411,54 @@ public:
     }
     tuple() : tuple(size_t{0}) {}
     template <class N, class = std::enable_if_t<std::is_integral_v<N>>>
-    explicit tuple(N n) : typed_object(detail::checked(opforge_PyTuple_New(static_cast<OpforgePySize>(n)))) {}
-    size_t size() const { return detail::size_of(ptr()); }
+    explicit tuple(N n) : typed_object(facade::checked(opforge_PyTuple_New(static_cast<OpforgePySize>(n)))) {}
+    size_t size() const { return facade::size_of(ptr()); }
     bool empty() const { return size() == 0; }
 };
-class dict : public detail::typed_object<detail::DictType> {
+class dict : public facade::typed_object<facade::DictType> {
 public:
     using typed_object::typed_object;
-    dict() : typed_object(detail::checked(opforge_PyDict_New())) {}
+    dict() : typed_object(facade::checked(opforge_PyDict_New())) {}
     template <class... A, class = std::enable_if_t<(sizeof...(A) > 0) && (std::is_same_v<arg_v, A> && ...)>>
     explicit dict(const A&... entries) : dict() {
-        (detail::checked(opforge_PyDict_SetItemString(ptr(), entries.name, entries.value.get())), ...);
+        (facade::checked(opforge_PyDict_SetItemString(ptr(), entries.name, entries.value.get())), ...);
     }
-    size_t size() const { return detail::size_of(ptr()); }
+    size_t size() const { return facade::size_of(ptr()); }
     bool empty() const { return size() == 0; }
     void clear() { attr("clear")(); }
     dict_iterator begin() const { return dict_iterator(ptr()); }
     dict_iterator end() const { return {}; }
 };
-class set : public detail::typed_object<detail::SetType> {
+class set : public facade::typed_object<facade::SetType> {
 public:
     using typed_object::typed_object;
-    set() : typed_object(detail::checked(opforge_PySet_New(nullptr))) {}
-    size_t size() const { return detail::size_of(ptr()); }
+    set() : typed_object(facade::checked(opforge_PySet_New(nullptr))) {}
+    size_t size() const { return facade::size_of(ptr()); }
     bool empty() const { return size() == 0; }
     template <class T>
     bool add(const T& value) {
-        detail::checked(opforge_PySet_Add(ptr(), detail::to_python(value).get()));
+        facade::checked(opforge_PySet_Add(ptr(), facade::to_python(value).get()));
         return true;
     }
 };
-class function : public detail::typed_object<detail::FunctionType> {
+class function : public facade::typed_object<facade::FunctionType> {
 public:
     using typed_object::typed_object;
 };
-class sequence : public detail::typed_object<detail::SequenceType> {
+class sequence : public facade::typed_object<facade::SequenceType> {
 public:
     using typed_object::typed_object;
-    size_t size() const { return detail::size_of(ptr()); }
+    size_t size() const { return facade::size_of(ptr()); }
     bool empty() const { return size() == 0; }
 };
-class iterable : public detail::typed_object<detail::IterableType> {
+class iterable : public facade::typed_object<facade::IterableType> {
 public:
     using typed_object::typed_object;
 };
-class type : public detail::typed_object<detail::TypeType> {
+class type : public facade::typed_object<facade::TypeType> {
 public:
     using typed_object::typed_object;
-    static type of(const handle& h) { return type(detail::checked(opforge_PyObject_Type(h.ptr()))); }
+    static type of(const handle& h) { return type(facade::checked(opforge_PyObject_Type(h.ptr()))); }
 };
 // The rest of a call's arguments, and of those with names.
 class args : public tuple {
@@ -473,7 +473,7 @@ public:
 // ---- of any object
 template <class T>
 object cast(const T& value) {
-    return detail::to_python(value);
+    return facade::to_python(value);
 }
 template <class T>
 T cast(const handle& value) {
@@ -490,43 +490,43 @@ template <class... A>
 auto make_tuple(const A&... values) {
     typed_tuple<std::decay_t<const A&>...> made(sizeof...(A));
     OpforgePySize i = 0;
-    (detail::checked(opforge_PyTuple_SetItem(made.ptr(), i++, detail::to_python(values).release())), ...);
+    (facade::checked(opforge_PyTuple_SetItem(made.ptr(), i++, facade::to_python(values).release())), ...);
     return made;
 }
-inline size_t len(const handle& h) { return detail::size_of(h.ptr()); }
-inline bool hasattr(const handle& h, const char* name) { return bool(detail::attribute_or_none(h.ptr(), name)); }
-inline object getattr(const handle& h, const char* name) { return detail::attribute(h.ptr(), name); }
+inline size_t len(const handle& h) { return facade::size_of(h.ptr()); }
+inline bool hasattr(const handle& h, const char* name) { return bool(facade::attribute_or_none(h.ptr(), name)); }
+inline object getattr(const handle& h, const char* name) { return facade::attribute(h.ptr(), name); }
 inline object getattr(const handle& h, const char* name, const handle& otherwise) {
-    detail::Ref found = detail::attribute_or_none(h.ptr(), name);
-    return found ? found : detail::Ref::borrow(otherwise.ptr());
+    facade::Ref found = facade::attribute_or_none(h.ptr(), name);
+    return found ? found : facade::Ref::borrow(otherwise.ptr());
 }
 inline void setattr(const handle& h, const char* name, const handle& value) {
-    detail::checked(opforge_PyObject_SetAttrString(h.ptr(), name, value.ptr()));
+    facade::checked(opforge_PyObject_SetAttrString(h.ptr(), name, value.ptr()));
 }
 OPFORGE_IF_USED
-inline str repr(const handle& h) { return str(detail::checked(opforge_PyObject_Repr(h.ptr()))); }
+inline str repr(const handle& h) { return str(facade::checked(opforge_PyObject_Repr(h.ptr()))); }
 OPFORGE_IF_USED
-inline iterator iter(const handle& h) { return iterator(detail::checked(opforge_PyObject_GetIter(h.ptr()))); }
+inline iterator iter(const handle& h) { return iterator(facade::checked(opforge_PyObject_GetIter(h.ptr()))); }
 template <class T>
 bool isinstance(const handle& h) {
-    if constexpr (std::is_base_of_v<object, T> || detail::UsesInstances<T>::value) {
+    if constexpr (std::is_base_of_v<object, T> || facade::UsesInstances<T>::value) {
         T value{};
-        return detail::Convert<T>::load(h.ptr(), false, value);
+        return facade::Convert<T>::load(h.ptr(), false, value);
     }
     return false;  // as in pybind11, a type without a class in Python
 }
 OPFORGE_IF_USED
 inline bool isinstance(const handle& h, const handle& type) {
     const int found = opforge_PyObject_IsInstance(h.ptr(), type.ptr());
-    detail::checked(found);
+    facade::checked(found);
     return found == 1;
 }
 template <class... A>
 void print(const A&... values) {
-    detail::call_object(detail::attribute(detail::imported("builtins").get(), "print").get(), values...);
+    facade::call_object(facade::attribute(facade::imported("builtins").get(), "print").get(), values...);
 }
 
-namespace detail {
+namespace facade {
 template <class T>
 Ref to_python(const T& value) {
     if constexpr (std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, std::nullptr_t>) {
@@ -618,7 +618,7 @@ T object_api<D>::cast() const {
     }
     return value;
 }
-}  // namespace detail
+}  // namespace facade
 }  // namespace opforge_facade
 }  // namespace pybind11
 
@@ -684,7 +684,7 @@ template <>
 struct Convert<pybind11::str> : ConvertValueObject<pybind11::str> {};
 // A container or another type of Python's: nothing is converted.
 template <class T>
-struct Convert<T, std::enable_if_t<std::is_base_of_v<pybind11::detail::typed_object<typename T::python_type>, T>>> {
+struct Convert<T, std::enable_if_t<std::is_base_of_v<pybind11::facade::typed_object<typename T::python_type>, T>>> {
     static bool load(PyObject* o, bool, T& value) {
         if (!T::python_type::is_of(o)) {
             return false;
@@ -762,7 +762,7 @@ struct Convert<std::function<R(A...)>> {
         });
         value = [kept](A... arguments) -> R {
             Gil gil;
-            Ref result = pybind11::detail::call_object(kept.get(), arguments...);
+            Ref result = pybind11::facade::call_object(kept.get(), arguments...);
             if constexpr (!std::is_void_v<R>) {
                 return pybind11::handle(result.get()).cast<R>();
             }

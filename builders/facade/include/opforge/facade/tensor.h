@@ -74,6 +74,8 @@ public:
         std::ostringstream name;
         if (layout_ != Layout::Strided) {
             name << layout_;
+        } else if (isQIntType(type_)) {
+            name << "Quantized";
         }
         // torch writes this one device as it writes the key of the dispatcher.
         name << (device_.is_meta() ? "Meta" : DeviceTypeName(device_.type())) << c10::toString(type_) << "Type";
@@ -284,6 +286,8 @@ public:
         return MemoryFormat::Contiguous;
     }
     DeprecatedTypeProperties type() const { return {scalar_type(), device(), layout()}; }
+    OPFORGE_IF_USED
+    std::string toString() const { return defined() ? type().toString() : "UndefinedType"; }
     TensorOptions options() const { return {scalar_type(), device(), layout()}; }
 
     bool requires_grad() const;

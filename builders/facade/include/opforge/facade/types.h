@@ -414,6 +414,7 @@ public:
     case ScalarType::N:    \
         return #T;
             AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_NAME)
+            AT_FORALL_QINT_TYPES(OPFORGE_NAME)
 #undef OPFORGE_NAME
             default:
                 return toString(type_);
@@ -440,6 +441,9 @@ private:
 };
 inline ScalarType typeMetaToScalarType(TypeMeta t) { return t; }
 inline TypeMeta scalarTypeToTypeMeta(ScalarType t) { return t; }
+inline std::optional<ScalarType> optTypeMetaToScalarType(std::optional<TypeMeta> t) {
+    return t ? std::optional<ScalarType>(*t) : std::nullopt;
+}
 
 // ---- devices
 using DeviceIndex = int8_t;
@@ -814,6 +818,23 @@ private:
     std::optional<bool> pinned_memory_;
     std::optional<MemoryFormat> memory_format_;
 };
+// Of this type alone: a device and a dtype are converted to it, and have operators of their own.
+template <class T, class = std::enable_if_t<std::is_same_v<T, TensorOptions>>>
+std::ostream& operator<<(std::ostream& stream, const T& o) {
+    auto print = [&stream](const char* name, const auto& value, bool is_set) {
+        stream << name << value << (is_set ? "" : " (default)");
+    };
+    auto truth = [](bool value) { return value ? "true" : "false"; };
+    print("TensorOptions(dtype=", o.dtype().name(), o.has_dtype());
+    print(", device=", o.device(), o.has_device());
+    print(", layout=", o.layout(), o.has_layout());
+    print(", requires_grad=", truth(o.requires_grad()), o.has_requires_grad());
+    print(", pinned_memory=", truth(o.pinned_memory()), o.has_pinned_memory());
+    if (o.has_memory_format()) {
+        return stream << ", memory_format=" << *o.memory_format_opt() << ")";
+    }
+    return stream << ", memory_format=(nullopt))";
+}
 inline TensorOptions dtype(ScalarType t) { return TensorOptions(t); }
 template <class T>
 TensorOptions dtype() {
