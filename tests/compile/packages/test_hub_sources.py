@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from support.paths import SOURCE_TREE
 from support.processes import forked_python
 from support.text_files import write
