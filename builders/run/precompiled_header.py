@@ -39,6 +39,10 @@ IS_KEPT = {FACADE}
 """The ABIs whose header is kept in the store: it is shared by ops, and so made without the module's own name."""
 OF_THE_MODULE = "-DTORCH_EXTENSION_NAME="
 """gcc refuses the header for a unit if a macro that is new in the unit is a word of the header's text."""
+ENTRY = "opforge/facade/module_entry.h"
+"""The facade's header with the module's own name in it: a unit includes it after the precompiled one."""
+WITHOUT_ENTRY = "#define OPFORGE_PRECOMPILED\n"
+"""What has the facade's other headers leave it out."""
 NAME = "first.h"
 COMMENTS = r"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*"
 FIRST_DIRECTIVE = re.compile(COMMENTS + r'#[ \t]*include[ \t]*(<torch/[^>"\n]+>|"torch/[^>"\n]+")', re.DOTALL)
@@ -94,9 +98,10 @@ def apply(
     if count < enough:
         return list(steps)
     with open(os.path.join(work, NAME), "w", encoding="utf-8") as file:
-        file.write(f"#include {header}\n")
+        file.write(f"{WITHOUT_ENTRY if plan.abi in IS_KEPT else ''}#include {header}\n")
     making, shared = _making(flags, header, plan.abi in IS_KEPT), (header, flags)
-    return [making, *(_using(step, making) if first.get(step.output) == shared else step for step in steps)]
+    after = ("-include", ENTRY) if plan.abi in IS_KEPT else ()
+    return [making, *(_using(step, making, after) if first.get(step.output) == shared else step for step in steps)]
 
 
 def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
@@ -154,8 +159,8 @@ def _making(flags: tuple[str, ...], header: str, is_shared: bool) -> Step:
     return Step(output, (NAME,), argv, f"precompile {header}", depfile)
 
 
-def _using(step: Step, making: Step) -> Step:
-    """Returns the step, changed to use the header."""
+def _using(step: Step, making: Step, after: tuple[str, ...]) -> Step:
+    """Returns the step, changed to use the header, and with the flags `after` it."""
     at = step.argv.index("-MD")
-    argv = (*step.argv[:at], "-include", NAME, *step.argv[at:])
+    argv = (*step.argv[:at], "-include", NAME, *after, *step.argv[at:])
     return step._replace(inputs=(*step.inputs, making.output), argv=argv)

@@ -1,6 +1,7 @@
 """Compiles a source on the facade, and on torch's own headers, and says what each took."""
 
 import dataclasses
+import fcntl
 import os
 import resource
 import subprocess
@@ -12,10 +13,14 @@ from pathlib import Path
 import torch
 
 from opforge.builders.facade import flags
+from opforge.builders.run import precompiled_header
 
 TORCH = Path(torch.__file__).parent / "include"
 # torch's headers refuse an older standard.
 STANDARD = "c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15) else "c++17"
+HEADER = "<torch/extension.h>"
+kept: list[Path] = []
+"""The folder for a precompiled header that libraries share, if there is one: tests/compile/facade has it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +72,31 @@ def command(
     return ["g++", "-w", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]
 
 
+def with_kept_header(words: Sequence[str], sources: Sequence[Path]) -> list[str]:
+    """Returns a command of the facade that uses a precompiled header, as the builder's do (run/precompiled_header.py).
+
+    The header is made by the first process that needs it. That the compiler does not take it is an error.
+    """
+    first = [precompiled_header.FIRST_DIRECTIVE.match(source.read_text()) for source in sources]
+    if not kept or "-O0" not in words or not all(found and found[1] == HEADER for found in first):
+        return [*words]
+    header, links = kept[0] / precompiled_header.NAME, kept[0] / "torch-headers"
+    links.mkdir(parents=True, exist_ok=True)
+    flags.link_torch_headers(links, TORCH)
+    own = next(word for word in words if word.endswith("/torch-headers"))
+    words = [str(links) if word == own else word for word in words]
+    end = next(at for at, word in enumerate(words) if word.startswith("-L"))
+    given = [word for word in words[2:end] if not word.startswith(precompiled_header.OF_THE_MODULE)]
+    with open(kept[0] / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not Path(f"{header}.gch").exists():
+            header.write_text(f"{precompiled_header.WITHOUT_ENTRY}#include {HEADER}\n")
+            made = [*given, "-O0", "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+            subprocess.run(["g++", *made], check=True)
+    used = ["-include", str(header), "-include", precompiled_header.ENTRY, "-Winvalid-pch", "-Werror=invalid-pch"]
+    return [words[0], *used, *words[2:]]
+
+
 def cuda_command(
     name: str, source: Path, target: Path, options: Sequence[str] = (), architecture: str = "90"
 ) -> list[str]:
@@ -91,9 +121,12 @@ def compile_library(
         RuntimeError: The compiler refused a source. Its output is in the text.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    words = command(kind, name, sources, target, options, include)
+    if kind == "facade" and include == TORCH:
+        words = with_kept_header(words, sources)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     ended = subprocess.run(
-        command(kind, name, sources, target, options, include),
+        words,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -2,4 +2,6 @@
 #pragma once
 #include_next <Python.h>
 
+#ifndef OPFORGE_PRECOMPILED
 #include "opforge/facade/module_entry.h"
+#endif

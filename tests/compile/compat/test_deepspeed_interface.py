@@ -19,7 +19,7 @@ PROGRAM = "from support.compat import deepspeed_interface; deepspeed_interface.m
 @pytest.fixture(scope="module")
 def printed():
     """What the program printed: the page's table, and the names that differ."""
-    output = child_processes.run_python(PROGRAM, timeout=280, env={"DS_ACCELERATOR": "cpu"})
+    output = child_processes.run_with_torch(PROGRAM, timeout=280, env={"DS_ACCELERATOR": "cpu"})
     return json.loads(output.splitlines()[-1])
 
 

@@ -13,6 +13,7 @@ import pytest
 from support import child_processes, sample_ops, text_files
 from support.compat import installed_metadata
 from support.paths import CHECKOUT
+from support.processes import forked_python
 
 pytest.importorskip("torch", reason="pip install torch")
 
@@ -99,7 +100,13 @@ def build(folder, store, *command):
     """Runs the project's setup.py on opforge. Returns the finished process and the store's hits and builds."""
     log = f"{store}.{sample_ops.unique_name('events')}"
     env = child_processes.environment(OPFORGE_CACHE_DIR=str(store), OPFORGE_LOG=log)
-    argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", *(command or ("build_ext", "--inplace"))]
+    argv = [
+        forked_python.python(),
+        "-m",
+        "opforge.compat.cpp_extension",
+        "setup.py",
+        *(command or ("build_ext", "--inplace")),
+    ]
     process = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     with open(log, encoding="utf-8") as file:
         events = [json.loads(line) for line in file]

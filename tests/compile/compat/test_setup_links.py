@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 from support import child_processes, text_files
@@ -64,7 +63,15 @@ def test_all_that_the_command_names_is_linked_in_its_order(tmp_path):
     )
     subprocess.run(script, shell=True, cwd=tmp_path, check=True)
     env = child_processes.environment(OPFORGE_CACHE_DIR=str(tmp_path / "store"))
-    argv = [sys.executable, "-m", "opforge.compat.cpp_extension", "setup.py", "build_clib", "build_ext", "--inplace"]
+    argv = [
+        forked_python.python(),
+        "-m",
+        "opforge.compat.cpp_extension",
+        "setup.py",
+        "build_clib",
+        "build_ext",
+        "--inplace",
+    ]
     argv += ["--libraries", "line,config,second"]
     process = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250)
     assert process.returncode == 0, process.stderr

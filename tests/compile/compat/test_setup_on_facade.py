@@ -66,11 +66,11 @@ def _project(folder: Path) -> Path:
 
 
 def _wheel(
-    tree: Path, work: Path, store: Path, by_pip: bool = False, **variables: str
+    tree: Path, work: Path, store: Path, python: str, **variables: str
 ) -> tuple[Path | None, str, list[tuple[str, str]]]:
-    """Runs `pip wheel` or setup.py in a project. Returns the wheel, the output, and the store's hits and builds.
+    """Runs setup.py in a project. Returns the wheel, the output, and the store's hits and builds.
 
-    pip starts setup.py three times, each of which imports torch.
+    pip would start it three times, each of which imports torch: test_setup.py has pip.
     """
     out, log = work / f"wheels-{tree.name}", work / f"events-{tree.name}"
     log.unlink(missing_ok=True)
@@ -85,9 +85,7 @@ def _wheel(
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         **variables,
     )
-    argv = [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", str(out)]
-    if by_pip:
-        argv = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(out), "."]
+    argv = [python, "setup.py", "-q", "bdist_wheel", "-d", str(out)]
     process = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, timeout=250)
     events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     found = [(event["event"], event["op"]) for event in events if event["event"] in ("hit", "build")]
@@ -97,7 +95,7 @@ def _wheel(
 @pytest.mark.test_all
 def test_one_variable_makes_a_wheel_for_every_torch_and_python(tmp_path: Path) -> None:
     first = _project(tmp_path / "first")
-    wheel, output, events = _wheel(first, tmp_path, tmp_path / "store", by_pip=True)
+    wheel, output, events = _wheel(first, tmp_path, tmp_path / "store", forked_python.python())
     assert wheel, output
     assert events == [("build", "_C")]
     assert wheel.name.startswith("twicely-1-py3-none-") and wheel.name.endswith(f"_{os.uname().machine}.whl")
@@ -121,7 +119,7 @@ def test_one_variable_makes_a_wheel_for_every_torch_and_python(tmp_path: Path) -
     # another checkout is a hit, and the library is the same
     second = tmp_path / "second"
     shutil.copytree(first, second, ignore=shutil.ignore_patterns("build", "*.egg-info"))
-    again, output, events = _wheel(second, tmp_path, tmp_path / "store")
+    again, output, events = _wheel(second, tmp_path, tmp_path / "store", forked_python.python())
     assert again and events == [("hit", "_C")], output
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
         assert one.read("twicely/_C.abi3.so") == other.read("twicely/_C.abi3.so")
@@ -129,7 +127,7 @@ def test_one_variable_makes_a_wheel_for_every_torch_and_python(tmp_path: Path) -
     # a source that the facade refuses is an error with the line and what lists all of them; torch does not build it
     (second / "csrc" / "module.cpp").write_text(MODULE.replace("x * FACTOR", "x.renorm_(2, 0, 1)"))
     shutil.rmtree(tmp_path / "wheels-second")
-    again, output, events = _wheel(second, tmp_path, tmp_path / "store")
+    again, output, events = _wheel(second, tmp_path, tmp_path / "store", forked_python.python())
     assert again is None and events == []
     assert "renorm_ is not on torch's stable ABI" in output
     assert output.count("csrc/module.cpp` lists every line that the facade of torch's headers does not have") == 1
@@ -233,7 +231,8 @@ def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(
     nothing = ["nvcc", "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull]
     said = subprocess.run(nothing, check=True, capture_output=True, text=True).stderr
     (toolkit,) = re.findall(r"^#\$ TOP=(.+)$", said, re.M)
-    wheel, output, events = _wheel(tree, tmp_path, tmp_path / "store", CUDA_HOME=toolkit)
+    # torch's import reads where CUDA is: a process that has imported it before does not show that.
+    wheel, output, events = _wheel(tree, tmp_path, tmp_path / "store", sys.executable, CUDA_HOME=toolkit)
     assert wheel, output
     assert events == [("build", "_C"), ("build", "_host")]
     assert wheel.name.startswith("scaled-1-py3-none-manylinux_"), output

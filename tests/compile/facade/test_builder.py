@@ -27,8 +27,8 @@ from opforge.packages.sources import reading
 
 FLAGS = {"abi": "torch-facade", "extra_cflags": ["-O0"]}
 BLOCKS = """\
-#include <torch/library.h>
 #include <ATen/ATen.h>
+#include <torch/library.h>
 at::Tensor times(const at::Tensor& x) { return x * FACTOR; }
 TORCH_LIBRARY(NAME, m) { m.def("times(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(NAME, CPU, m) { m.impl("times", &times); }
@@ -154,19 +154,13 @@ def test_functions_of_load_inline_are_bound():
     assert op.thrice(torch.ones(1)).item() == 3
 
 
-REFUSED = {
-    "an operator with a number": ("at::Tensor f(at::Tensor x) { return x.renorm_(2, 0, 1); }", 2, "renorm_"),
-    "a header of torch's": ("#include <ATen/native/TensorIterator.h>", 2, "ATen/native/TensorIterator.h: No such"),
-}
-
-
-@pytest.mark.parametrize(("line", "number", "text"), REFUSED.values(), ids=REFUSED)
-def test_a_line_that_the_facade_does_not_have_is_named_with_the_command_that_lists_all(tmp_path, line, number, text):
-    source = str(text_files.write(tmp_path, "bad.cpp", f"#include <torch/extension.h>\n{line}\n"))
+def test_a_line_that_the_facade_does_not_have_is_named_with_the_command_that_lists_all(tmp_path):
+    missing = "ATen/native/TensorIterator.h"
+    source = str(text_files.write(tmp_path, "bad.cpp", f"#include <torch/extension.h>\n#include <{missing}>\n"))
     with pytest.raises(CompileError) as error:
         opforge.load("facade_bad", [source], **FLAGS)
     first, *rest = str(error.value).splitlines()
-    assert first.startswith(f"facade_bad: compile bad.cpp failed: {source}:{number}:") and text in first
+    assert first.startswith(f"facade_bad: compile bad.cpp failed: {source}:2:") and f"{missing}: No such" in first
     hints = [line for line in rest if line.startswith("hint: ")]
     assert hints == [
         f"hint: `opforge why-not {source}` lists every line that the facade of torch's headers does not have;"
@@ -182,7 +176,7 @@ def test_a_header_that_is_not_torchs_has_the_usual_hint(tmp_path):
 
 
 def test_a_source_without_a_module_or_an_op_is_an_error(tmp_path):
-    source = str(text_files.write(tmp_path, "none.cpp", "#include <torch/extension.h>\n"))
+    source = str(text_files.write(tmp_path, "none.cpp", "#include <cstdint>\n"))
     with pytest.raises(CompileError, match="no source has a PYBIND11_MODULE or registers an op"):
         opforge.load("facade_none", [source], **FLAGS)
 
@@ -218,7 +212,7 @@ def test_a_package_of_a_module_is_imported_without_opforge(tmp_path, monkeypatch
     write(tmp_path, "kernel.toml", f'{TOML}extra-compile-args = ["-O0"]\n')
     write(tmp_path, "op.cpp", sample_ops.FACADE_SOURCE)
     project = reading.read(str(tmp_path))
-    pack(project, str(tmp_path / "out"), Options())
+    pack(project, str(tmp_path / "out"), Options(tried=False))
     (variant,) = (tmp_path / "out" / "build").glob("torch-stable-abi210-cpu-*")
     code = f"import sys; sys.modules['opforge'] = None; sys.path.insert(0, {str(variant.parent)!r})\n"
     code += f"import importlib, torch; op = importlib.import_module({variant.name!r}); print(op.twice(torch.ones(1)))\n"
@@ -267,6 +261,7 @@ def test_a_package_of_ops_is_loaded_with_and_without_opforge(tmp_path, monkeypat
 
 
 BRANCHES = """\
+#include <cstdint>
 #include <torch/extension.h>
 #include "answers.h"
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 6)  // TORCH_VERSION_MINOR >= 99

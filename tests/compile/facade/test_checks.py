@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from facade.compiling import compile_library
 from facade.module_record import load
+from support.processes import forked_python
 
 SOURCE = Path(__file__).parents[2] / "support" / "facade" / "checks_source.cpp"
 
@@ -104,7 +104,7 @@ def test_logs_are_lines_of_standard_error(library: Path, level: str | None, seen
     code = f"import sys, torch; sys.path.insert(0, {str(library.parent)!r})\nimport facade_checks as m; m.logged(False)"
     env = {key: value for key, value in os.environ.items() if key != "TORCH_CPP_LOG_LEVEL"}
     env |= {"TORCH_CPP_LOG_LEVEL": level} if level else {}
-    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    ended = subprocess.run([forked_python.python(), "-c", code], env=env, capture_output=True, text=True, check=True)
     lines = ended.stderr.splitlines()
     texts = [found[1] for line in lines if (found := re.match(r"\[[WE]\d{4} [\d:]+\.\d{9} .+\.cpp:\d+\] (.+)$", line))]
     assert texts == seen and not any("never seen" in line for line in lines)
@@ -112,7 +112,7 @@ def test_logs_are_lines_of_standard_error(library: Path, level: str | None, seen
 
 def test_a_failed_check_ends_the_process_as_with_torchs_headers(library: Path) -> None:
     code = f"import sys, torch; sys.path.insert(0, {str(library.parent)!r})\nimport facade_checks as m; m.logged(True)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    ended = subprocess.run([forked_python.python(), "-c", code], capture_output=True, text=True)
     assert ended.returncode == -6 and "] Check failed: !fatal text\n" in ended.stderr
 
 

@@ -4,11 +4,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
 from facade.compiling import compile_library
+from support.processes import forked_python
 
 SUPPORT = Path(__file__).parents[2] / "support" / "facade"
 RECORDED_WITH = "2.13"
@@ -26,7 +26,7 @@ def _plain(outcome: list[object]) -> str:
 def test_classes_and_enumerations_give_what_pybind11s_give(tmp_path: Path) -> None:
     library = tmp_path / "facade_classes.so"
     compile_library("facade", "facade_classes", [SUPPORT / "classes_source.cpp"], library, ["-O0"])
-    command = [sys.executable, str(SUPPORT / "class_cases.py"), str(library)]
+    command = [forked_python.python(), str(SUPPORT / "class_cases.py"), str(library)]
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"FACADE_CLASSES_FAIL": "1"})
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)
@@ -66,7 +66,7 @@ for call in (Unmade, another):
     except TypeError as error:
         print(error)
 """)
-    ended = subprocess.run([sys.executable, "-W", "ignore", str(tmp_path / "use.py")], capture_output=True, text=True)
+    ended = subprocess.run([forked_python.python(), str(tmp_path / "use.py")], capture_output=True, text=True)
     assert ended.stdout.splitlines() == [
         "6 Part True",
         "box.Box.__init__() must be called when overriding __init__",

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from facade.compiling import compile_library
+from support.processes import forked_python
 
 SUPPORT = Path(__file__).parents[2] / "support" / "facade"
 RECORDED_WITH = "2.13"
@@ -17,7 +17,7 @@ RECORDED_WITH = "2.13"
 def test_objects_arrays_and_a_sources_own_additions_are_as_in_pybind11(tmp_path: Path, kind: str, least: int) -> None:
     library = tmp_path / f"facade_{kind}s.so"
     compile_library("facade", f"facade_{kind}s", [SUPPORT / f"{kind}s_source.cpp"], library, ["-O0"])
-    command = [sys.executable, "-W", "ignore", str(SUPPORT / f"{kind}_cases.py"), str(library)]
+    command = [forked_python.python(), str(SUPPORT / f"{kind}_cases.py"), str(library)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)

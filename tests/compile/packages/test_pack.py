@@ -22,7 +22,11 @@ from opforge.packages.pack import git, reproducibility
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
-pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.usefixtures("forked_children"),
+    pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux"),
+]
 QUICK = Options(tried=False)
 WITHOUT_OPFORGE = """
 import importlib.util, sys, torch

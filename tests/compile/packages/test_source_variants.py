@@ -128,7 +128,7 @@ def test_a_builder_of_an_installed_package_needs_no_sources(monkeypatch, tmp_pat
         opforge.get_kernel("acme/scale")
 
 
-def test_a_builder_in_the_project_is_shipped_with_its_modules(monkeypatch, tmp_path):
+def test_a_builder_in_the_project_is_shipped_with_its_modules(monkeypatch, tmp_path, forked_children):
     folder = tmp_path / "project"
     write(folder, "csrc/scale.cpp", SOURCE.replace("@NAME@", "scale_in_module").replace("@FACTOR@", "7"))
     declared = 'name, sources = "scale_in_module", names.SOURCES'

@@ -18,7 +18,11 @@ from opforge.packages.pack import device_tests, variant_checks
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
-pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.usefixtures("forked_children"),
+    pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux"),
+]
 SAMPLES = 'import torch\ndef samples():\n    yield "scale", (torch.randn(5),)\n'
 
 

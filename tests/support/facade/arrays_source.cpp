@@ -1,7 +1,8 @@
 // Functions with numpy's arrays, Python's buffers and capsules.
+#include <torch/extension.h>
+
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
-#include <torch/extension.h>
 
 static int freed = 0;
 

@@ -1,6 +1,7 @@
 // Classes and enumerations of a module. class_cases.py uses them; what torch's own headers gave is recorded.
-#include <pybind11/operators.h>
 #include <torch/extension.h>
+
+#include <pybind11/operators.h>
 
 #include <memory>
 

@@ -1,7 +1,8 @@
 // Functions that take Python's own objects and containers, and call back into Python.
+#include <torch/extension.h>
+
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
-#include <torch/extension.h>
 
 static py::dict described(torch::Tensor x, const py::dict& options) {
     py::dict out;

@@ -11,6 +11,7 @@ from support import text_files
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.machine import torch_folder
+from opforge.builders.facade.flags import INCLUDE
 from opforge.builders.run import precompiled_header
 from opforge.builders.run.reads.provenance import Read
 from opforge.cache.records.inputs import RootedPath
@@ -100,6 +101,18 @@ def test_the_facades_header_is_used_by_one_unit_that_is_edited_and_shared_by_mod
     making, using, _ = precompiled_header.apply(Plan(abis.FACADE), steps, 1, roots, str(tmp_path), pays_for_one=True)
     assert making.argv[:4] == ("g++", "-O3", f"-I{facade}", "-MD")
     assert using.argv[:6] == ("g++", "-O3", f"-I{facade}", "-DTORCH_EXTENSION_NAME=op", "-include", "first.h")
+    assert using.argv[6:8] == ("-include", "opforge/facade/module_entry.h")
+    assert (tmp_path / "first.h").read_text() == f"#define OPFORGE_PRECOMPILED\n#include {HEADER}\n"
+
+
+def test_no_header_of_the_facade_but_one_has_the_modules_name_with_which_gcc_would_not_take_it():
+    files = [path for path in INCLUDE.rglob("*") if path.is_file()]
+    name = precompiled_header.OF_THE_MODULE.removeprefix("-D").removesuffix("=")
+    assert [path for path in files if name in path.read_text()] == [INCLUDE / precompiled_header.ENTRY]
+    included = [
+        path for path in files if '/module_entry.h"' in path.read_text() or '"module_entry.h"' in path.read_text()
+    ]
+    assert len(included) == 2 and all("#ifndef OPFORGE_PRECOMPILED" in path.read_text() for path in included)
 
 
 def test_units_of_plain_functions_share_no_header(tmp_path):

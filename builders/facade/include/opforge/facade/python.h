@@ -8,9 +8,15 @@
 #include <string>
 #include <utility>
 
-#include "module_entry.h"
 #include "symbols.h"
 #include "tensor.h"
+
+#ifndef OPFORGE_PRECOMPILED  // a unit includes it after the precompiled header, which has not the module's name
+#include "module_entry.h"
+#endif
+
+struct _object;
+typedef struct _object PyObject;
 
 struct _typeobject;
 
