@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .sharding import is_sharded
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -52,6 +54,8 @@ def check_pairs(
 ) -> None:
     """Raises RuntimeError for a parameter or a gradient that no kernel supports.
 
+    The ops check that too, but only the tensors of one call: the groups before them would have been updated.
+
     Args:
         owner: the optimizer's name, for the message.
         group: index of the parameter group.
@@ -78,3 +82,33 @@ def check_pairs(
                 f"{owner}: {where} is {param.dtype}, expected torch.float32, torch.bfloat16 or torch.float16: convert "
                 "the model with .float(), or use torch.optim, which takes other dtypes"
             )
+        if grad.dtype not in DTYPES:
+            raise RuntimeError(
+                f"{owner}: the gradient of {where} is {grad.dtype}, expected torch.float32, torch.bfloat16 or "
+                "torch.float16: convert it with .float()"
+            )
+        if not _is_dense(param):
+            raise RuntimeError(
+                f"{owner}: {where} has strides {param.stride()} for shape {tuple(param.shape)}, expected elements "
+                "without gaps or overlap: optimize a .contiguous() copy of it"
+            )
+
+
+def check_states(
+    owner: str, group: int, members: Sequence[Tensor], params: Sequence[Tensor], states: Sequence[dict[str, Any]]
+) -> None:
+    """Raises RuntimeError for a state that does not have its parameter's shape. See `check_pairs` for the arguments."""
+    for param, state in zip(params, states, strict=True):
+        for name, value in state.items():
+            if name != "step" and isinstance(value, Tensor) and value.shape != param.shape:
+                index = next(i for i, member in enumerate(members) if member is param)
+                raise RuntimeError(
+                    f"{owner}: the state {name} of param_groups[{group}]['params'][{index}] has shape "
+                    f"{tuple(value.shape)}, expected that of the parameter, {tuple(param.shape)}: load the state dict "
+                    "of an optimizer of the same model"
+                )
+
+
+def _is_dense(param: Tensor) -> bool:
+    """Returns whether the elements fill their memory without gaps or overlap: only then a tensor like it is alike."""
+    return param.is_contiguous() or is_sharded(param) or torch.empty_like(param, device="meta").stride() == param.stride()
