@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .sharding import is_sharded
-
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -110,5 +108,10 @@ def check_states(
 
 
 def _is_dense(param: Tensor) -> bool:
-    """Returns whether the elements fill their memory without gaps or overlap: only then a tensor like it is alike."""
-    return param.is_contiguous() or is_sharded(param) or torch.empty_like(param, device="meta").stride() == param.stride()
+    """Returns whether the elements fill their memory without gaps or overlap: only then a tensor like it is alike.
+
+    A DTensor is taken for one: its strides are not those of the memory that this process holds.
+    """
+    if param.is_contiguous() or hasattr(param, "to_local"):
+        return True
+    return torch.empty_like(param, device="meta").stride() == param.stride()
