@@ -110,7 +110,8 @@ class Communicators:
         name = "uint8" if data.dtype is torch.bool else str(data.dtype).removeprefix("torch.")
         if name not in DTYPES:
             raise TypeError(f"a tensor of {data.dtype}: oneCCL has bool, {', '.join(DTYPES)}")
-        memory = data if data.is_cpu and data.is_contiguous() else data.detach().cpu().contiguous()
+        is_memory = data.is_cpu and data.is_contiguous() and not data.is_neg()
+        memory = data if is_memory else data.detach().resolve_neg().cpu().contiguous()
         call(memory, self._op.ccl_dtype(DTYPES.index(name)))
         if memory is not data:
             data.detach().copy_(memory)

@@ -52,6 +52,8 @@ def check_pairs(
 ) -> None:
     """Raises RuntimeError for a parameter or a gradient that no kernel supports.
 
+    The ops check that too, but only the tensors of one call: the groups before them would have been updated.
+
     Args:
         owner: the optimizer's name, for the message.
         group: index of the parameter group.
@@ -78,3 +80,38 @@ def check_pairs(
                 f"{owner}: {where} is {param.dtype}, expected torch.float32, torch.bfloat16 or torch.float16: convert "
                 "the model with .float(), or use torch.optim, which takes other dtypes"
             )
+        if grad.dtype not in DTYPES:
+            raise RuntimeError(
+                f"{owner}: the gradient of {where} is {grad.dtype}, expected torch.float32, torch.bfloat16 or "
+                "torch.float16: convert it with .float()"
+            )
+        if not _is_dense(param):
+            raise RuntimeError(
+                f"{owner}: {where} has strides {param.stride()} for shape {tuple(param.shape)}, expected elements "
+                "without gaps or overlap: optimize a .contiguous() copy of it"
+            )
+
+
+def check_states(
+    owner: str, group: int, members: Sequence[Tensor], params: Sequence[Tensor], states: Sequence[dict[str, Any]]
+) -> None:
+    """Raises RuntimeError for a state that does not have its parameter's shape. See `check_pairs` for the arguments."""
+    for param, state in zip(params, states, strict=True):
+        for name, value in state.items():
+            if name != "step" and isinstance(value, Tensor) and value.shape != param.shape:
+                index = next(i for i, member in enumerate(members) if member is param)
+                raise RuntimeError(
+                    f"{owner}: the state {name} of param_groups[{group}]['params'][{index}] has shape "
+                    f"{tuple(value.shape)}, expected that of the parameter, {tuple(param.shape)}: load the state dict "
+                    "of an optimizer of the same model"
+                )
+
+
+def _is_dense(param: Tensor) -> bool:
+    """Returns whether the elements fill their memory without gaps or overlap: only then a tensor like it is alike.
+
+    A DTensor is taken for one: its strides are not those of the memory that this process holds.
+    """
+    if param.is_contiguous() or hasattr(param, "to_local"):
+        return True
+    return torch.empty_like(param, device="meta").stride() == param.stride()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .checks import check_pair, check_pairs, check_range, check_real
+from .checks import check_pair, check_pairs, check_range, check_real, check_states
 from .hooks import wrapped_if_observed
 from .launch import Group, Launch, State
 from .sharding import is_sharded, local_launch
@@ -92,7 +92,8 @@ class ListOptimizer(Optimizer):
 
         Raises:
             RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is not
-                float32, bfloat16 or float16. Nothing of its group has been changed then.
+                float32, bfloat16 or float16. Nothing has been changed then, unless a gradient became such a one after
+                the first step: the groups before it are updated then, and nothing of its own.
         """
         loss = None
         if closure is not None:
@@ -260,6 +261,7 @@ class ListOptimizer(Optimizer):
         """Returns the states of parameters that have gradients; creates missing ones, and keeps all for later steps."""
         check_pairs(type(self).__name__, index, group["params"], params, grads, self.device)
         states = [self._state(group, param) for param in params]
+        check_states(type(self).__name__, index, group["params"], params, states)
         self._has_shards = self._has_shards or any(map(is_sharded, params))
         self._plans[index] = (params, states)
         self._planned_states = list(self.state.values())

@@ -162,7 +162,9 @@ def compute(
         first = steps.norm(rows, weights.norm_w, weights.norm_b, eps)
     qkv = torch.addmm(weights.attn_qkvb, first.values if pre_norm else rows, weights.attn_qkvw.t())
     attended = steps.attend(qkv, mask, batch, form, training)
-    add_res, attn_mask = _added(rows, attended.values, weights.attn_ow, weights.attn_ob, form, training)
+    add_res, attn_mask = _added(
+        rows, attended.values.reshape(rows.shape), weights.attn_ow, weights.attn_ob, form, training
+    )
     second = steps.norm(add_res, weights.attn_nw, weights.attn_nb, eps)
     gelu_inp = torch.mm(second.values, weights.inter_w.t())
     ff2_inp = steps.gelu(op, gelu_inp, weights.inter_b)
@@ -177,7 +179,7 @@ def compute(
     shaped = output.view_as(input), inp_norm.view_as(input)
     inner = (gelu_inp, gelu_inp) if form.gelu_checkpoint else (gelu_inp, ff2_inp)
     kept = attended.first if form.attn_dropout_checkpoint else attended.second
-    middle = (attended.values.view_as(input), (second.values if form.normalize_invertible else add_res).view_as(input))
+    middle = (attended.values, (second.values if form.normalize_invertible else add_res).view_as(input))
     masks = (attended.mask, attn_mask, out_mask)
     norms = (second.rstd, second.mean, first.rstd, first.mean)
     return [*shaped, qkv, attended.first, kept, *middle, second.values.view_as(input), *inner, *masks, *norms]

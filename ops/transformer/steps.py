@@ -133,14 +133,14 @@ def attend(qkv: Tensor, mask: Tensor | None, batch: int, form: Form, training: b
     q, k, v = split(qkv, batch, form.heads)
     empty = qkv.new_empty(0, dtype=torch.bool)
     if qkv.numel() == 0:  # torch's kernel divides by the sizes
-        return Attended(qkv.new_empty(qkv.shape[0], qkv.shape[1] // 3), qkv.new_empty(0), qkv.new_empty(0), empty)
+        return Attended(v.new_empty(batch, v.shape[2], qkv.shape[1] // 3), *(qkv.new_empty(0),) * 2, empty)
     if not training or form.attn_dropout_ratio == 0.0:
         values, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask)
-        return Attended(values.transpose(1, 2).reshape(qkv.shape[0], -1), sums, sums, empty)
+        return Attended(values.transpose(1, 2).flatten(2), sums, sums, empty)
     scores = torch.matmul(q, k.transpose(2, 3)).mul_(q.shape[3] ** -0.5)
     probabilities = torch.softmax(scores if mask is None else scores.add_(mask), -1)
     kept, dropped = dropout(probabilities, form.attn_dropout_ratio, training)
-    values = torch.matmul(kept, v).transpose(1, 2).reshape(qkv.shape[0], -1)
+    values = torch.matmul(kept, v).transpose(1, 2).flatten(2)
     return Attended(values, probabilities, kept, dropped)
 
 

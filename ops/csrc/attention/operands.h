@@ -25,6 +25,7 @@ inline std::string shape_text(const int64_t* sizes, int64_t count) {
     check_device(device_name(tensor), "cpu", name, -1);
     const Operand in = operand(tensor, written);
     if (!in.strided) refuse(std::string(name) + " is sparse, expected a dense tensor: convert it with .to_dense()");
+    if (written) check_distinct(in, name);
     return in;
 }
 

@@ -113,6 +113,26 @@ inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.
     }
 }
 
+struct Named {
+    const Dense& tensor;
+    const char* name;
+};
+
+// Throws if one of the first `written` tensors shares memory with another: an index could change after it was checked.
+[[gnu::noinline]] inline void check_apart(std::initializer_list<Named> tensors, size_t written) {
+    for (const Named* one = tensors.begin(); one != tensors.begin() + written; ++one) {
+        for (const Named* other = one + 1; other != tensors.end(); ++other) {
+            const char* const a = one->tensor.as<const char>();
+            const char* const b = other->tensor.as<const char>();
+            const int64_t a_bytes = one->tensor.numel * one->tensor.item;
+            const int64_t b_bytes = other->tensor.numel * other->tensor.item;
+            if (a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a) continue;
+            refuse(std::string(one->name) + " shares memory with " + other->name +
+                   ", expected memory of its own: pass .clone() of one");
+        }
+    }
+}
+
 constexpr Executor kThreads{nullptr, &parallel_for};
 
 // Runs work(begin, end) over `rows` rows of `bytes` bytes each on torch's threads.

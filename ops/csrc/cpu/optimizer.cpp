@@ -95,6 +95,22 @@ void check_layouts(const Operand* operands, Names names, int64_t index) {
     }
 }
 
+void check_distinct(const Operand& operand, const char* name) {
+    if (operand.contiguous || operand.numel == 0) return;
+    for (int64_t d = 0; d < operand.dim; ++d) {
+        int64_t inside = 0;  // how far the dimensions of smaller strides reach; of equal ones one counts as inside
+        for (int64_t other = 0; other < operand.dim; ++other) {
+            const bool is_inside = operand.strides[other] < operand.strides[d] ||
+                                   (operand.strides[other] == operand.strides[d] && other > d);
+            if (is_inside) inside += (operand.sizes[other] - 1) * operand.strides[other];
+        }
+        if (operand.sizes[d] == 1 || operand.strides[d] > inside) continue;
+        refuse(std::string(name) + " has strides " + tuple_text(operand.strides, operand.dim) + " for shape " +
+               tuple_text(operand.sizes, operand.dim) +
+               ", expected elements that do not overlap, since it is written: pass .contiguous() of it");
+    }
+}
+
 DType check_dtype(const Operand& operand, const char* name, int64_t index, bool narrow) {
     if (equal(operand.dtype, "float32")) return DType::Float32;
     if (equal(operand.dtype, "bfloat16")) return DType::BFloat16;

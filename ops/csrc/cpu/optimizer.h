@@ -50,6 +50,9 @@ void check_length(const char* name, size_t length, size_t expected);
 // parameter's index in the lists, or -1 if there are no lists.
 void check_layouts(const Operand* operands, Names names, int64_t index);
 
+// Throws if elements of a tensor that is written may share memory, as after expand: threads would race for them.
+void check_distinct(const Operand& operand, const char* name);
+
 // Throws if no kernel supports the dtype. float16 is supported only if `narrow`.
 DType check_dtype(const Operand& operand, const char* name, int64_t index, bool narrow);
 

@@ -81,6 +81,7 @@ struct SpacedRows : Dense {
         refuse(std::string(name) + " has shape " + text(in.sizes, in.dim) +
                ", expected rows [tokens, channels] whose channels are contiguous");
     }
+    if (written) check_distinct(in, name);
     out.data = in.data, out.sizes = in.sizes, out.dim = in.dim, out.numel = in.numel, out.stride = in.strides[0];
     check_shim(aoti_torch_get_dtype(handle, &out.dtype), "the dtype");
     out.item = static_cast<int64_t>(aoti_torch_dtype_element_size(out.dtype));

@@ -20,6 +20,8 @@ void build_atoms(StableIValue* stack, uint64_t, uint64_t) {
         refuse("q_block_size is " + std::to_string(queries) + " and kv_block_size " + std::to_string(block) +
                ", expected 1 or more");
     }
+    const Dense states = numbers(handles[2], "seq_metadata", false);
+    check_apart({{out, "atoms"}, {lists, "kv_ptrs"}, {states, "seq_metadata"}}, 1);
     const Batch batch(handles[1], handles[2], INT32_MAX);
     if (lists.dtype != aoti_torch_dtype_int64() || lists.numel < batch.count) {
         refuse("kv_ptrs has shape " + text(lists) + ", expected an int64 address of a list for each sequence");

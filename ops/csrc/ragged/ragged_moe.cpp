@@ -94,6 +94,13 @@ void top_k_gating(StableIValue* stack, uint64_t, uint64_t) {
     if (tokens < 0 || tokens > rows) {
         refuse("batch_metadata has " + std::to_string(tokens) + " tokens, expected 0 to " + std::to_string(rows));
     }
+    check_apart({{counts, "expert_counts"},
+                 {scores, "scores"},
+                 {experts, "assignments"},
+                 {offsets, "offsets"},
+                 {logits, "logits"},
+                 {head, "batch_metadata"}},
+                4);
     if (top == 0) return;
     with_dtype(logits.kind, [&](auto type) {
         using T = typename decltype(type)::type;
@@ -131,6 +138,14 @@ void moe_scatter(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(sums, "expert_count_cumsums", {counts.numel}, "one for each expert");
     check_same_dtype(out, "moe_input", in, "activations");
     if (sums.dtype != aoti_torch_dtype_int64()) refuse("expert_count_cumsums is not int64, expected int64");
+    check_apart({{out, "moe_input"},
+                 {sums, "expert_count_cumsums"},
+                 {slots, "mapped_slots"},
+                 {in, "activations"},
+                 {counts, "expert_counts"},
+                 {experts, "assignments"},
+                 {offsets, "offsets"}},
+                3);
     check_range(experts, "assignments", kUnassigned, counts.numel, "numbers of experts, or -1");
     std::vector<int64_t> first(static_cast<size_t>(counts.numel) + 1);
     for (int64_t i = 0; i < counts.numel; ++i) first[i + 1] = first[i] + counts.as<const int32_t>()[i];
@@ -194,6 +209,12 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(in, "moe_output", {tokens * top, columns}, "[tokens * top k, channels]");
     check_same_dtype(out, "layer_output", in, "moe_output");
     if (scores.kind != DType::Float32) refuse("scores is not float32, expected float32");
+    check_apart({{out, "layer_output"},
+                 {counts, "expert_count"},
+                 {in, "moe_output"},
+                 {scores, "scores"},
+                 {slots, "mapped_slots"}},
+                2);
     check_range(slots, "mapped_slots", kUnassigned, tokens * top, "rows of moe_output, or -1");
     with_dtype(out.kind, [&](auto type) {
         using T = typename decltype(type)::type;

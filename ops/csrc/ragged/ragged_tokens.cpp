@@ -34,6 +34,11 @@ void ragged_embed(StableIValue* stack, uint64_t, uint64_t) {
         check_same_dtype(positions, "position_embedding_weight", table, "embedding_weight");
         if (positions.size(0) == 0) refuse("position_embedding_weight has shape [0, ...], expected a position or more");
     }
+    check_apart({{out, "embedded_tokens"},
+                 {ids, "input_ids"},
+                 {table, "embedding_weight"},
+                 {positions, "position_embedding_weight"}},
+                1);
     const Batch batch(handles[next], handles[next + 1], ids.numel);
     const int32_t* const owner = positions.data ? sequence_of_tokens(handles[next + 2], batch) : nullptr;
     const auto word = [&](int64_t i) -> int64_t {
@@ -76,6 +81,7 @@ void gather_for_logits(StableIValue* stack, uint64_t, uint64_t) {
     check_dim(out, "final_token_acts", 2, 2, "[sequences, channels]");
     check_sizes(out, "final_token_acts", {out.size(0), in.size(1)}, "[sequences, channels]");
     check_same_dtype(out, "final_token_acts", in, "all_acts");
+    check_apart({{out, "final_token_acts"}, {in, "all_acts"}}, 1);
     const Batch batch(handles[2], handles[3], in.size(0));
     const int64_t count = std::min(batch.count, out.size(0)), bytes = in.size(1) * in.item;
     for (int64_t i = 0; i < count; ++i) {

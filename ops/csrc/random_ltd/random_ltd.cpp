@@ -88,6 +88,8 @@ struct Tokens {
             check_sizes(part, part_name, {ids.size(1), batch, all.size(2)}, "[retained tokens, batch, channels]");
         }
         check_same_dtype(part, part_name, all, all_name);
+        const Named whole{all, all_name}, some{part, part_name};
+        check_apart({scatters ? whole : some, scatters ? some : whole, {ids, "sorted_indices"}}, 1);
         check_range(ids, "sorted_indices", 0, all.size(batch_first ? 1 : 0), "numbers of tokens");
     }
 
@@ -164,6 +166,7 @@ void mask(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(ids, "sorted_indices", {ids.size(0), batch, retained}, "[layers, batch of the mask, retained tokens]");
     check_sizes(out, "out", {ids.size(0), batch, 1, retained, retained}, "[layers, batch, 1, retained, retained]");
     check_same_dtype(out, "out", in, "dense_mask");
+    check_apart({{out, "out"}, {in, "dense_mask"}, {ids, "sorted_indices"}}, 1);
     check_range(ids, "sorted_indices", 0, tokens, "numbers of the mask's tokens");
     const int32_t* const id = ids.as<const int32_t>();
     with_size(in.item, [&](auto type) {

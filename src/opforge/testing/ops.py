@@ -195,6 +195,20 @@ class OpContract(Contract):
                         " (a!): torch.compile and autograd reuse such tensors"
                     )
 
+    def test_a_tensor_that_is_copied_on_write_is_copied_before_it_is_written(self) -> None:
+        if self.device != "cpu":
+            skip("an op takes its addresses in the same way on each device")
+        for tried in self._largest():
+            sources = tried.arguments()
+            before = cloned(sources)
+            tried.compare(mapped(sources, torch._lazy_clone), ", with tensors that are copied on write")
+            for position, (source, old) in enumerate(zip(sources, before, strict=True)):
+                assert all(map(same, tensors_of(source), tensors_of(old))), (
+                    f"{tried}: the call wrote to another tensor, which shares its memory with argument {position} until"
+                    " one of them is written: take const_data_ptr() of what is read, and mutable_data_ptr() of what is"
+                    " written"
+                )
+
     def test_every_element_is_written(self) -> None:
         for tried in self._every():
             with poisoned_memory():
@@ -500,6 +514,7 @@ LONG = frozenset(
         "test_nothing_is_read_or_written_outside",
         "test_tensors_of_any_strides_are_read_right_or_refused",
         "test_arguments_that_the_schema_does_not_mark_are_left_alone",
+        "test_a_tensor_that_is_copied_on_write_is_copied_before_it_is_written",
     )
 )
 """The tests that `opforge check` leaves out: what they find is in the code, and not in the machine."""

@@ -351,6 +351,19 @@ def pages(number):
     return change
 
 
+SHARED = "{} shares memory with {}, expected memory of its own: pass .clone() of one"
+
+
+def shared(name, written):
+    """Returns what makes an argument a part of the memory of one that is written, with the same values."""
+
+    def change(given, _):
+        memory = given[written].new_full((64,), POISON)
+        return {key: memory[: given[key].numel()].view(given[key].shape) for key in (written, name)}
+
+    return change
+
+
 WRONG = [
     ("layer_norm", {"gamma": ones(3)}, "gamma has shape [3], expected [4]: one for each channel"),
     ("layer_norm", {"beta": ones(1, 4)}, "beta has shape [1, 4], expected [4]: one for each channel"),
@@ -740,6 +753,33 @@ WRONG = [
         "mapped_slots has -2 at position 1, expected -1 to 1: rows of moe_output, or -1",
     ),
     ("moe_gather", {"scores": ones(2, 1).half()}, "scores is not float32, expected float32"),
+    ("top_k_gating", shared("offsets", "assignments"), SHARED.format("assignments", "offsets")),
+    ("moe_scatter", shared("assignments", "mapped_slots"), SHARED.format("mapped_slots", "assignments")),
+    ("moe_gather", shared("moe_output", "layer_output"), SHARED.format("layer_output", "moe_output")),
+    (
+        "ragged_embed",
+        shared("embedding_weight", "embedded_tokens"),
+        SHARED.format("embedded_tokens", "embedding_weight"),
+    ),
+    ("gather_for_logits", shared("all_acts", "final_token_acts"), SHARED.format("final_token_acts", "all_acts")),
+    ("build_atoms", shared("seq_metadata", "atoms"), SHARED.format("atoms", "seq_metadata")),
+    (
+        "token_scatter_",
+        shared("layer_activations", "all_activations"),
+        SHARED.format("all_activations", "layer_activations"),
+    ),
+    (
+        "kv_rotary_embeddings",
+        {"q": poison(1, 32).expand(3, 32)},
+        "q has strides (0, 1) for shape (3, 32), expected elements that do not overlap, since it is written: pass "
+        ".contiguous() of it",
+    ),
+    (
+        "attention",
+        {"o": poison(1, 1, 3, 2, 8).expand(1, 2, 3, 2, 8)},
+        "out has strides (48, 0, 16, 8, 1) for shape (1, 2, 3, 2, 8), expected elements that do not overlap, since it "
+        "is written: pass .contiguous() of it",
+    ),
 ]
 
 

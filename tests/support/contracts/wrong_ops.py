@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from typing import Any
 
@@ -69,6 +70,13 @@ def changing_its_argument(x: Tensor) -> Tensor:
     """Leaves its argument changed, which its schema does not say."""
     y = square(x)
     x.add_(1)
+    return y
+
+
+def through_a_const_address(x: Tensor) -> Tensor:
+    """Writes to the address of what is only read: the memory of all tensors that are copied on write."""
+    y = square(x)
+    ctypes.memset(torch._C._data_address(x), 0, x.nbytes)
     return y
 
 

@@ -151,6 +151,11 @@ DEFECTS = [
     (wrong_ops.of_low_precision, "errors_are_not_far_above_eagers", "units of the op's conditioning, and eager's"),
     (wrong_ops.of_any_dtype, "other_dtypes_are_refused", "for int64: expected an error, because memory"),
     (wrong_ops.changing_its_argument, "arguments_that_the_schema_does_not_mark_are_left_alone", "changed argument 0"),
+    (
+        wrong_ops.through_a_const_address,
+        "a_tensor_that_is_copied_on_write_is_copied_before_it_is_written",
+        "which shares its memory with argument 0 until",
+    ),
     (wrong_ops.failing_without_elements, "results_agree_with_float64", "RuntimeError: invalid launch: no blocks"),
     (wrong_ops.at_random, "repeated_calls_return_the_same_bytes", "the next call returns other bytes in result 0"),
     (wrong_ops.by_threads, "any_number_of_threads_gives_the_same_bytes", "threads a call returns other bytes"),

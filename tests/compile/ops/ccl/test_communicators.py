@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from support.processes import ranks
 from torch.distributed import ReduceOp
 
 from opforge.builders.cpu.ccl_comm import CCLCommBuilder
-from opforge.ops.ccl.communicators import DTYPES
+from opforge.ops.ccl.communicators import DTYPES, Communicators
 
 
 @pytest.fixture
@@ -50,6 +52,24 @@ print(*builder.is_compatible().reasons)
         output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
         assert output.splitlines()[0] == is_listed
         assert output.splitlines()[1].startswith(f"no oneCCL in {root or sys.prefix}: set CCL_ROOT to an installation")
+
+
+def test_a_negated_view_is_reduced_by_its_values_and_not_by_its_memory():
+    """The imaginary part of a conjugate has the memory of the complex number."""
+    seen = []
+
+    def all_reduce(_communicator, memory, numbers, *_rest):
+        seen.extend((ctypes.c_float * numbers).from_address(memory))
+        (ctypes.c_float * numbers).from_address(memory)[0] = 5.0
+        return 0
+
+    zero = {"ccl_reduction": lambda _: 0, "ccl_dtype": lambda _: 0, "ccl_all_reduce": all_reduce}
+    communicators = Communicators(SimpleNamespace(**zero))
+    communicators._by_ranks[(0,)] = None
+    part = torch.tensor([1 + 2j]).conj().imag
+    assert part.is_neg() and part.is_contiguous()
+    communicators.all_reduce(part, ReduceOp.SUM, [0], False)
+    assert seen == [-2.0] and part.tolist() == [5.0]
 
 
 def address(store, name, values):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.optimizer_steps import parameters
 
-from opforge.ops import CPUAdagrad, CPUAdam, CPULion
+from opforge.ops import CPUAdagrad, CPUAdam, CPULion, FusedAdam
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
@@ -49,6 +49,39 @@ def test_other_devices_and_dtypes_are_rejected_by_the_step():
         "CPUAdagrad: param_groups[0]['params'][0] is torch.float64, expected torch.float32, torch.bfloat16 or "
         "torch.float16: convert the model with .float(), or use torch.optim, which takes other dtypes"
     )
+
+
+def with_gaps(optimizer, param):
+    param.data = torch.ones(3, 4)[:, :2]
+    param.grad = torch.ones(3, 2)
+
+
+def with_a_wide_gradient(optimizer, param):
+    param.grad_dtype = None
+    param.grad = param.detach().double()
+
+
+def with_a_wrong_state(optimizer, param):
+    optimizer.state[param][optimizer.state_names[0]] = torch.zeros(2)
+
+
+@pytest.mark.parametrize("optimizer_class", [CPUAdam, CPUAdagrad, CPULion, FusedAdam])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (with_gaps, "param_groups[1]['params'][0] has strides (4, 1) for shape (3, 2), expected elements without gaps"),
+        (with_a_wide_gradient, "the gradient of param_groups[1]['params'][0] is torch.float64, expected torch.float32"),
+        (with_a_wrong_state, " of param_groups[1]['params'][0] has shape (2,), expected that of the parameter, (3,)"),
+    ],
+)
+def test_an_error_in_a_later_group_leaves_the_groups_before_it_alone(optimizer_class, spoil, message):
+    first, second = parameters((2,), (3,))
+    optimizer = optimizer_class([{"params": [first]}, {"params": [second]}])
+    spoil(optimizer, second)
+    before = first.detach().clone()
+    assert message in error_message(optimizer.step, RuntimeError)
+    assert torch.equal(first.detach(), before)
+    assert optimizer.state[first].get("step", 0) == 0
 
 
 @pytest.mark.parametrize(

@@ -273,6 +273,16 @@ def test_torch_compile_traces_the_layer_as_a_whole():
         torch.testing.assert_close(actual, exact)
 
 
+def test_an_exported_layer_takes_any_number_of_tokens():
+    """Rows that are a view of the attention's result would have a guard on that number, by torch's fake strides."""
+    layer, tokens = TransformerLayer(TransformerConfig(16, 2)).eval(), torch.export.Dim("tokens")
+    program = torch.export.export(
+        layer, (torch.ones(2, 8, 16), torch.zeros(2, 1, 1, 8)), dynamic_shapes=({1: tokens}, {3: tokens})
+    )
+    x, mask = torch.randn(2, 5, 16), torch.zeros(2, 1, 1, 5)
+    assert torch.equal(program.module()(x, mask), layer(x, mask))
+
+
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_under_autocast_the_layer_is_the_one_in_bfloat16(given, dropout):
