@@ -38,7 +38,7 @@ def a_function_has_gradients_of_both_orders():
     assert not one.power(x.detach(), 3).requires_grad
     with torch.no_grad():
         assert not one.power(x, 3).requires_grad
-    assert type(one.power(x, 2).grad_fn).__name__ == "PowerBackward"
+    assert one.power(x, 2).grad_fn.name().endswith("Power>")
     assert torch.equal(one.power(x, 2, torch.tensor(2.0).double()), x * x * 2)
 
 

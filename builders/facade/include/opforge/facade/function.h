@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "checks.h"
-#include "conversions.h"
+#include "instances.h"
 #include "parallel.h"
 
 namespace c10 {
@@ -321,16 +321,15 @@ inline PyObject* autograd_backward(PyObject*, PyObject* args) {
             }
             opforge_PyEval_RestoreThread(thread);
         }
-        if (all.size() > call.inputs) {
-            for (size_t i = call.inputs; i < all.size(); ++i) {
-                if (all[i].defined()) {
-                    c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
-                                                        call.inputs, ", got ", all.size(), ")"));
-                }
-            }
-        } else if (all.size() < call.inputs) {
-            c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
-                                                call.inputs, ", got ", all.size(), ")"));
+        const bool is_undefined = std::all_of(all.begin() + std::min(all.size(), call.inputs), all.end(),
+                                              [](const at::Tensor& t) { return !t.defined(); });
+        if (all.size() < call.inputs || !is_undefined) {
+            std::string name;
+            Convert<std::string>::load(attribute(Ref::steal(opforge_PyObject_Type(ctx.get())).get(), "__name__").get(),
+                                       true, name);
+            c10::facade::fail(c10::facade::text("function ", name,
+                                                " returned an incorrect number of gradients (expected ", call.inputs,
+                                                ", got ", all.size(), ")"));
         }
         for (size_t i = 0; i < call.inputs; ++i) {
             if (!call.variables[i] && all[i].defined()) {
@@ -374,7 +373,7 @@ struct PythonFunction {
     PyObject* apply;
     PyObject* direct;
 };
-// Returns the Python class that has the name of the C++ class.
+// Returns the Python class that has the name of the C++ class, as its node has in torch's own way.
 OPFORGE_IF_USED
 inline PythonFunction make_function(const std::string& name) {
     static MethodDefinition forward{"forward", autograd_forward<>, 1, nullptr};
@@ -387,6 +386,11 @@ inline PythonFunction make_function(const std::string& name) {
     checked(opforge_PyDict_SetItemString(members.get(), "backward", static_method(backward).get()));
     Ref builtins = imported("builtins");
     Ref made = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast(name), bases, members);
+    // texts of errors and profiles name the node of the graph, which is of a class that torch makes
+    if (Ref node = attribute_or_none(made.get(), "_backward_cls")) {
+        const std::string text = "torch::autograd::CppNode<" + name + ">";
+        checked(opforge_PyObject_SetAttrString(node.get(), "__name__", Convert<std::string>::cast(text).get()));
+    }
     Ref above = called(attribute(builtins.get(), "super").get(), base, made);
     return {attribute(made.get(), "apply").release(), attribute(above.get(), "apply").release()};
 }
@@ -575,7 +579,7 @@ struct Function {
             python::Gil gil;
             static std::atomic<const python::PythonFunction*> function{nullptr};
             if (!function) {
-                function = new python::PythonFunction(python::make_function(name()));
+                function = new python::PythonFunction(python::make_function(python::demangled(typeid(T))));
             }
             list = python::apply(*function, call, inputs);
         }
@@ -584,17 +588,6 @@ struct Function {
         } else {
             return list;
         }
-    }
-
-private:
-    static std::string name() {
-        // "...Function<Name>...": the class's name without its namespaces
-        std::string text = __PRETTY_FUNCTION__;
-        const size_t begin = text.find("T = ");
-        text = begin == std::string::npos ? "Function" : text.substr(begin + 4);
-        text = text.substr(0, text.find_first_of("];,"));
-        const size_t colons = text.rfind("::");
-        return colons == std::string::npos ? text : text.substr(colons + 2);
     }
 };
 }  // namespace autograd
