@@ -136,7 +136,7 @@ RULES = (
         NO_CUDA,
     ),
     Rule(
-        r"\bpy::(?:pickle|multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
+        r"\bpy::(?:multiple_inheritance|bind_vector|bind_map|metaclass|buffer_protocol"
         r"|custom_type_setup)\b|\bPYBIND11_OVERRIDE\w*|\.\s*def_buffer\b",
         Kind.LATER,
         "the facade's classes have constructors, methods, properties and one base",
