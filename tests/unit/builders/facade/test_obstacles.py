@@ -46,7 +46,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("#include <THC/THC.h>", "#include <THC/THC.h>", Kind.NEVER),
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
-        ("py::class_<A>(m, \"A\", py::metaclass(type));", "py::metaclass", Kind.LATER),
+        ('py::class_<A>(m, "A", py::metaclass(type));', "py::metaclass", Kind.LATER),
         ("counter.def_buffer(view);", "def_buffer", Kind.LATER),
         ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "PYBIND11_NUMPY_DTYPE", Kind.LATER),
         ("at::PhiloxCudaState state;", "PhiloxCudaState", Kind.NEVER),
