@@ -154,12 +154,6 @@ RULES = (
         "a class in Python overrides no C++ method of the facade's classes: take a std::function or a py::function",
     ),
     Rule(
-        r"\bpy::pickle\b",
-        Kind.LATER,
-        'the facade has no py::pickle: define "__reduce__", which returns the class and a tuple of the arguments of '
-        "its constructor",
-    ),
-    Rule(
         r"\bpy::(?:metaclass|custom_type_setup)\b",
         Kind.LATER,
         "the facade's classes have constructors, methods, properties and bases",

@@ -1,13 +1,15 @@
 """Names that sources of the field use beside operators: each gives what torch's own headers and pybind11 give."""
 
 import warnings
+from collections import UserDict
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType, TracebackType
 
 import pytest
 import torch
 from facade.compiling import compile_library
 from facade.module_record import load
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 SOURCE = Path(__file__).parents[2] / "support" / "facade" / "names_source.cpp"
 IN_INFERENCE = "2.13"
@@ -265,6 +267,50 @@ def test_a_gradient_of_an_argument_that_is_no_tensor_is_an_error(module: ModuleT
         RuntimeError, match=f"a gradient different that is defined at position {position}, std the corr"
     ):
         module.fails(x, [x, x], what).sum().backward()
+
+
+def test_the_node_of_a_function_has_torchs_name(module: ModuleType) -> None:
+    x = torch.ones(2, requires_grad=True)
+    made = module.saves(x, x, x)
+    assert made.grad_fn.name() == "torch::autograd::CppNode<Saves>"
+    made = module.shapeless(x)
+    with pytest.raises(RuntimeError, match=r"^function torch::autograd::CppNode<Shapeless> returned an incorrect num"):
+        made.sum().backward()
+
+
+def test_a_tensor_without_memory_has_no_pointer_to_elements(module: ModuleType) -> None:
+    for x in (torch.ones(2, device="meta"), FakeTensorMode().from_tensor(torch.ones(2))):
+        for function in (module.first, module.first_by_accessor):
+            with pytest.raises(RuntimeError, match="its data is not allocated yet"):
+                function(x)
+
+
+def test_what_is_no_sequence_is_converted_to_a_list(module: ModuleType) -> None:
+    assert module.list_first([1]) == "list"
+    for value in ({1}, {1: 2}.keys(), iter([1])):
+        assert module.list_first(value) == "object"
+    assert module.numbers({1: 2}.keys()) == [1] and module.numbers(range(2)) == [0, 1]
+
+
+def test_a_mapping_that_is_no_dict_is_converted(module: ModuleType) -> None:
+    for value in ({"a": 1}, MappingProxyType({"a": 1}), UserDict(a=1)):
+        assert module.kind(value) == "mapping"
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.kind(dict)
+
+
+def test_an_exception_of_python_has_its_type_value_and_trace(module: ModuleType) -> None:
+    def fails() -> None:
+        raise KeyError("k", 1)
+
+    kind, value, trace = module.parts_of_error(fails)
+    assert kind is KeyError and value.args == ("k", 1) and type(trace) is TracebackType
+
+
+def test_a_product_with_factors_has_the_strides_of_torchs(module: ModuleType) -> None:
+    x, y = torch.ones(3, 4), torch.ones(4, 3)
+    for a in (torch.ones(3, 3).t(), torch.ones(3, 1), torch.ones(3, 6)[:, ::2]):
+        assert module.with_factors(a, x, y).stride() == torch.addmm(a, x, y, beta=0.5, alpha=2).stride()
 
 
 def test_a_vector_of_tensors_is_one_argument_without_a_gradient(module: ModuleType) -> None:

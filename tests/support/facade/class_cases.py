@@ -237,6 +237,12 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "m.Derived().number()", "m.Derived().other()", "m.name_of(m.Derived())", "type(m.make_derived()).__name__",
         "m.make_derived().other()", "isinstance(m.make_derived(), m.Base)", "m.Base().other()", "m.nothing()",
         "type(m.new_held()).__name__", "m.unknown(3)", "m.make_unknown()", "m.points([m.Held(), m.Held()])",
+        "m.Chain(1).add(2).add(3).parts", "(lambda c: c.add(2) is c)(m.Chain(1))", "m.owned_chain(4).parts",
+        "m.owned_chain(0)", "m.length_of([m.Chain(1)], m.Chain(2).add(3), {'a': m.Chain(4)})",
+        "m.length_of((), None, {})", "m.length_of([3], None, {})", "m.length_of([], 3, {})",
+        "m.length_of([], None, {'a': 3})", "m.extended(m.Chain(1), 5)", "m.extended(None, 5)",
+        "pickle.loads(pickle.dumps(m.Chain(7).add(8))).parts", "copy.deepcopy(m.Chain(7)).parts",
+        "m.Chain.__new__(m.Chain).__setstate__(3)", "m.Chain.__setstate__.__doc__",
         "m.points([3])", "m.points([None])", "m.pair_of(None)", "m.Color.Red", "repr(m.Color.Red)", "str(m.Color.Red)",
         "m.Color.Red.name", "m.Color.Blue.value", "int(m.Color.Blue)", "m.Color(2)", "m.Color(9)", "m.Color('a')",
         "m.Color()", "m.Color.Red == m.Color.Red", "m.Color.Red == 1", "m.Color.Red != 1", "m.Color.Red == None",
@@ -255,7 +261,7 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "m.Point.x.fset.__doc__", "m.Point.twice.fget.__doc__", "_set(m.Point(1.0), 'sum', 'a')",
     )  # fmt: skip
     for text in texts:
-        yield text, lambda text=text: _plain(eval(text, {"m": m, "x": x, "_set": _set, "copy": copy}))
+        yield text, lambda text=text: _plain(eval(text, {"m": m, "x": x, "_set": _set, "copy": copy, "pickle": pickle}))
     for text in ("m.Point(1.0)", "m.Derived()", "m.Held().self()", "m.pair_of(m.Held())", "m.Layer(x).where()",
                  "m.make_derived()", "m.new_held()", "m.moved(m.Point(1.0), 1.0)", "m.Color(2)"):  # fmt: skip
         yield f"{text} leaves", lambda text=text: _lives(m, lambda: eval(text, {"m": m, "x": x}))

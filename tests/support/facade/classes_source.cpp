@@ -104,6 +104,35 @@ void shift(Point& p) { p.x += 10; }
 std::string name_of(const Base& b) { return b.name(); }
 std::vector<std::shared_ptr<Held>> pair_of(std::shared_ptr<Held> h) { return {h, h}; }
 
+// Without a default constructor, and its methods return the object itself.
+struct Chain {
+    explicit Chain(int first) : parts{first} {}
+    Chain& add(int part) {
+        parts.push_back(part);
+        return *this;
+    }
+    std::vector<int> parts;
+};
+static size_t length_of(const std::vector<Chain>& all, const std::optional<Chain>& one,
+                        const std::map<std::string, Chain>& named) {
+    size_t n = one ? one->parts.size() : 0;
+    for (const auto& chain : all) {
+        n += chain.parts.size();
+    }
+    for (const auto& entry : named) {
+        n += entry.second.parts.size();
+    }
+    return n;
+}
+static py::object extended(py::object o, int part) {
+    if (py::isinstance<Chain>(o)) {
+        o.cast<Chain&>().add(part);
+        o.cast<Chain*>()->add(part + 1);
+        return py::cast(o.cast<Chain>().parts);
+    }
+    return py::cast(o.cast<Chain*>() == nullptr);
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::enum_<Color>(m, "Color", "A color.")
         .value("Red", Color::Red)
@@ -161,6 +190,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         .def("raw", &Owner::raw, py::return_value_policy::reference_internal)
         .def_readonly("held", &Owner::held);
     py::class_<Bare>(m, "Bare");
+    py::class_<Chain>(m, "Chain")
+        .def(py::init<int>())
+        .def("add", &Chain::add)
+        .def_readonly("parts", &Chain::parts)
+        .def(py::pickle([](const Chain& c) { return py::make_tuple(c.parts); },
+                        [](py::tuple state) {
+                            Chain made(0);
+                            made.parts = state[0].cast<std::vector<int>>();
+                            return made;
+                        }));
+    m.def("length_of", &length_of);
+    m.def("extended", &extended);
+    m.def("owned_chain", [](int part) { return part ? std::make_unique<Chain>(part) : nullptr; });
     m.def("norm_of", &norm_of);
     m.def("norm_or", &norm_or);
     m.def("moved", &moved);

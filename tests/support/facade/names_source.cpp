@@ -127,6 +127,13 @@ struct Saves : torch::autograd::Function<Saves> {
         return {grads[0] * saved[2], grads[0] * saved[0], grads[0]};
     }
 };
+// Backward returns too few gradients.
+struct Shapeless : torch::autograd::Function<Shapeless> {
+    static Tensor forward(torch::autograd::AutogradContext*, Tensor x) { return x * 2; }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+        return {};
+    }
+};
 // Elements by each kind of accessor, at the place [0, 1].
 static std::vector<double> elements(const Tensor& x) {
     return {x.accessor<float, 2>()[0][1], x.packed_accessor32<float, 2>()[0][1], x.packed_accessor64<float, 2>()[0][1],
@@ -179,7 +186,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         return std::string("three");
     });
     m.def("fails", [](Tensor x, std::vector<Tensor> list, std::string what) { return Fails::apply(x, list, what); });
+    m.def("shapeless", [](Tensor x) { return Shapeless::apply(x); });
     m.def("saves", [](Tensor x, Tensor y, Tensor z) { return Saves::apply(x, y, z); });
+    m.def("with_factors", [](const Tensor& a, const Tensor& x, const Tensor& y) { return at::addmm(a, x, y, 0.5, 2); });
+    m.def("first", [](const Tensor& x) { return *x.data_ptr<float>(); });
+    m.def("first_by_accessor", [](const Tensor& x) { return x.accessor<float, 1>()[0]; });
+    m.def("kind", [](std::vector<int64_t>) { return "list"; });
+    m.def("kind", [](std::map<std::string, int64_t>) { return "mapping"; });
+    m.def("kind", [](py::int_) { return "number"; });
+    m.def("numbers", [](std::vector<int64_t> numbers) { return numbers; });
+    m.def("list_first", [](std::vector<int64_t>) { return "list"; });
+    m.def("list_first", [](py::object) { return "object"; });
+    m.def("parts_of_error", [](py::function f) -> py::object {
+        try {
+            f();
+        } catch (const py::error_already_set& e) {
+            return py::make_tuple(e.type(), e.value(), e.trace());
+        }
+        return py::none();
+    });
     m.def("sums", [](const Tensor& x) {
         return std::make_tuple(x + x, x + 1, x + x.index({"...", torch::indexing::Slice(0, 1)}));
     });

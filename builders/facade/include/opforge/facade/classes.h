@@ -26,6 +26,16 @@ template <class F>
 struct init_by {
     F make;
 };
+// What pickles an object, and makes one of that again.
+template <class G, class S>
+struct pickle_by {
+    G get;
+    S set;
+};
+template <class G, class S>
+pickle_by<std::decay_t<G>, std::decay_t<S>> pickle(G&& get, S&& set) {
+    return {std::forward<G>(get), std::forward<S>(set)};
+}
 template <class... A>
 init_of<A...> init() {
     return {};
@@ -301,6 +311,7 @@ public:
     template <class... A, class... E>
     class_& def(const init_of<A...>&, const E&... extras) {
         return constructor(
+            "__init__",
             [](py_detail::Self<T> self, A... arguments) {
                 finish(self, init_of<A...>::template make<T>(std::forward<A>(arguments)...));
             },
@@ -308,7 +319,12 @@ public:
     }
     template <class F, class... E>
     class_& def(const init_by<F>& factory, const E&... extras) {
-        return by_factory(factory.make, static_cast<facade::signature_t<F>*>(nullptr), extras...);
+        return by_factory("__init__", factory.make, static_cast<facade::signature_t<F>*>(nullptr), extras...);
+    }
+    template <class G, class S, class... E>
+    class_& def(const pickle_by<G, S>& by, const E&... extras) {
+        def("__getstate__", by.get);
+        return by_factory("__setstate__", by.set, static_cast<facade::signature_t<S>*>(nullptr), extras...);
     }
     template <class O, facade::Operands Where, class Other, class... E>
     class_& def(const facade::class_operator<O, Where, Other>& op, const E&... extras) {
@@ -356,15 +372,16 @@ private:
         py_detail::put_instance(self.object, std::move(instance));
     }
     template <class F, class... E>
-    class_& constructor(F f, const E&... extras) {
-        auto* overload = facade::overload_of("__init__", facade::Kind::Method, std::move(f), extras...);
+    class_& constructor(const char* name, F f, const E&... extras) {
+        auto* overload = facade::overload_of(name, facade::Kind::Method, std::move(f), extras...);
         overload->has_run = [](PyObject* o) { return py_detail::instance_of(o, py_detail::class_of<T>()) != nullptr; };
-        facade::add(ptr(), "__init__", overload, facade::Kind::Method);
+        facade::add(ptr(), name, overload, facade::Kind::Method);
         return *this;
     }
     template <class F, class R, class... A, class... E>
-    class_& by_factory(F make, R (*)(A...), const E&... extras) {
+    class_& by_factory(const char* name, F make, R (*)(A...), const E&... extras) {
         return constructor(
+            name,
             [make](py_detail::Self<T> self, A... arguments) mutable {
                 if constexpr (std::is_same_v<std::decay_t<R>, T>) {
                     finish(self, std::make_shared<T>(make(std::forward<A>(arguments)...)));

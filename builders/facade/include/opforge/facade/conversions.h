@@ -359,6 +359,20 @@ struct Convert<c10::MemoryFormat> : ConvertNamed<c10::MemoryFormat> {
     };
     static std::string name(bool) { return "torch.memory_format"; }
 };
+// Gives a loaded value to `take`. A class of the source need not have a default constructor, and a device has none.
+template <class T, class F>
+bool load_value(PyObject* o, bool convert, F take) {
+    if constexpr (UsesInstances<T>::value) {
+        Loaded<T> kept;
+        return Convert<Loaded<T>>::load(o, convert, kept) && (take(kept.template hand<T>()), true);
+    } else if constexpr (std::is_same_v<T, c10::Device>) {
+        T value(c10::DeviceType::CPU);
+        return Convert<T>::load(o, convert, value) && (take(std::move(value)), true);
+    } else {
+        T value{};
+        return Convert<T>::load(o, convert, value) && (take(std::move(value)), true);
+    }
+}
 // The first alternative that takes the object without a conversion, or else the first that takes it with one.
 template <class... T>
 struct Convert<std::variant<T...>> {
@@ -377,8 +391,7 @@ struct Convert<std::variant<T...>> {
 private:
     template <class A>
     static bool load_as(PyObject* o, bool convert, std::variant<T...>& value) {
-        A held{};
-        return Convert<A>::load(o, convert, held) && (value = std::move(held), true);
+        return load_value<A>(o, convert, [&](A&& held) { value = std::move(held); });
     }
 };
 template <class T>
@@ -388,21 +401,19 @@ struct Convert<std::optional<T>> {
             value.reset();
             return true;
         }
-        if constexpr (std::is_same_v<T, c10::Device>) {
-            T inner(c10::DeviceType::CPU);
-            return Convert<T>::load(o, convert, inner) && (value = inner, true);
-        } else {
-            T inner{};
-            return Convert<T>::load(o, convert, inner) && (value = std::move(inner), true);
-        }
+        return load_value<T>(o, convert, [&](T&& inner) { value = std::move(inner); });
     }
     static Ref cast(const std::optional<T>& value) { return value ? Convert<T>::cast(*value) : Ref::borrow(none()); }
     static std::string name(bool argument) { return Convert<T>::name(argument) + " | None"; }
 };
 
-inline bool is_list_like(PyObject* o) {
+// What is no sequence, and is gone through once, is a list only where conversions are allowed.
+inline bool is_list_like(PyObject* o, bool convert) {
     if (opforge_PySequence_Check(o)) {
         return !is(o, UnicodeFlag) && !is(o, BytesFlag);
+    }
+    if (!convert) {
+        return false;
     }
     if (is(o, &opforge_PySet_Type) || is(o, &opforge_PyFrozenSet_Type)) {
         return true;
@@ -413,18 +424,17 @@ inline bool is_list_like(PyObject* o) {
 }
 template <class T, class F>
 bool load_items(PyObject* o, bool convert, F add) {
-    Ref list = opforge_PySequence_Check(o) ? Ref::borrow(o) : checked(opforge_PySequence_List(o));
-    const OpforgePySize n = opforge_PySequence_Size(list.get());
-    if (n < 0) {
+    if (opforge_PySequence_Check(o) && opforge_PySequence_Size(o) < 0) {
         throw Raised();
     }
+    // what else has items is iterated: a mapping's are its keys
+    Ref list = is(o, ListFlag) || is(o, TupleFlag) ? Ref::borrow(o) : checked(opforge_PySequence_List(o));
+    const OpforgePySize n = opforge_PySequence_Size(list.get());
     for (OpforgePySize i = 0; i < n; ++i) {
         Ref item = checked(opforge_PySequence_GetItem(list.get(), i));
-        T element{};
-        if (!Convert<T>::load(item.get(), convert, element)) {
+        if (!load_value<T>(item.get(), convert, add)) {
             return false;
         }
-        add(std::move(element));
     }
     return true;
 }
@@ -441,7 +451,7 @@ Ref cast_items(const L& value) {
 template <class L, class T>
 struct ConvertList {
     static bool load(PyObject* o, bool convert, L& value) {
-        if (!is_list_like(o)) {
+        if (!is_list_like(o, convert)) {
             return false;
         }
         value.clear();
@@ -472,7 +482,7 @@ struct Convert<c10::ArrayRef<T>> {
 template <class T, size_t N>
 struct Convert<std::array<T, N>> {
     static bool load(PyObject* o, bool convert, std::array<T, N>& value) {
-        if (!is_list_like(o)) {
+        if (!is_list_like(o, convert)) {
             return false;
         }
         std::vector<T> list;
@@ -491,7 +501,8 @@ struct Convert<std::array<T, N>> {
 template <class S, class T>
 struct ConvertSet {
     static bool load(PyObject* o, bool convert, S& value) {
-        if (!is(o, &opforge_PySet_Type) && !is(o, &opforge_PyFrozenSet_Type) && type_name(o) != "dict_keys") {
+        if (!is(o, &opforge_PySet_Type) && !is(o, &opforge_PyFrozenSet_Type) &&
+            !(convert && type_name(o) == "dict_keys")) {
             return false;
         }
         value.clear();
@@ -515,19 +526,25 @@ struct Convert<std::unordered_set<T, H, E, A>> : ConvertSet<std::unordered_set<T
 template <class M, class K, class V>
 struct ConvertMap {
     static bool load(PyObject* o, bool convert, M& value) {
-        if (!is(o, DictFlag)) {
-            return false;
+        if (!is(o, DictFlag)) {  // another mapping is converted
+            Ref type = Ref::steal(opforge_PyObject_Type(o));
+            if (!convert || !attribute_or_none(o, "items") || !attribute_or_none(type.get(), "__getitem__")) {
+                return false;
+            }
+            Ref items = checked(opforge_PyMapping_Items(o));
+            return load(called(attribute(imported("builtins").get(), "dict").get(), items).get(), convert, value);
         }
         value.clear();
         PyObject *key = nullptr, *item = nullptr;
         OpforgePySize position = 0;
         while (opforge_PyDict_Next(o, &position, &key, &item)) {
-            K k{};
-            V v{};
-            if (!Convert<K>::load(key, convert, k) || !Convert<V>::load(item, convert, v)) {
+            auto add = [&](K&& k) {
+                return load_value<V>(item, convert, [&](V&& v) { value.emplace(std::move(k), std::move(v)); });
+            };
+            bool is_added = false;
+            if (!load_value<K>(key, convert, [&](K&& k) { is_added = add(std::move(k)); }) || !is_added) {
                 return false;
             }
-            value.emplace(std::move(k), std::move(v));
         }
         return true;
     }

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "checks.h"
-#include "conversions.h"
+#include "instances.h"
 #include "parallel.h"
 
 namespace c10 {
@@ -321,16 +321,15 @@ inline PyObject* autograd_backward(PyObject*, PyObject* args) {
             }
             opforge_PyEval_RestoreThread(thread);
         }
-        if (all.size() > call.inputs) {
-            for (size_t i = call.inputs; i < all.size(); ++i) {
-                if (all[i].defined()) {
-                    c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
-                                                        call.inputs, ", got ", all.size(), ")"));
-                }
-            }
-        } else if (all.size() < call.inputs) {
-            c10::facade::fail(c10::facade::text("function returned an incorrect number of gradients (expected ",
-                                                call.inputs, ", got ", all.size(), ")"));
+        const bool is_undefined = std::all_of(all.begin() + std::min(all.size(), call.inputs), all.end(),
+                                              [](const at::Tensor& t) { return !t.defined(); });
+        if (all.size() < call.inputs || !is_undefined) {
+            std::string name;
+            Convert<std::string>::load(attribute(Ref::steal(opforge_PyObject_Type(ctx.get())).get(), "__name__").get(),
+                                       true, name);
+            c10::facade::fail(c10::facade::text("function ", name,
+                                                " returned an incorrect number of gradients (expected ", call.inputs,
+                                                ", got ", all.size(), ")"));
         }
         for (size_t i = 0; i < call.inputs; ++i) {
             if (!call.variables[i] && all[i].defined()) {
@@ -374,7 +373,7 @@ struct PythonFunction {
     PyObject* apply;
     PyObject* direct;
 };
-// Returns the Python class that has the name of the C++ class.
+// Returns the Python class that has the name of the C++ class, as its node has in torch's own way.
 OPFORGE_IF_USED
 inline PythonFunction make_function(const std::string& full) {
     const size_t begin = full.rfind("::", full.find('<'));  // without its namespaces
@@ -391,6 +390,7 @@ inline PythonFunction make_function(const std::string& full) {
     Ref builtins = imported("builtins");
     Ref made = called(attribute(builtins.get(), "type").get(), Convert<std::string>::cast(name), bases, members);
     Ref above = called(attribute(builtins.get(), "super").get(), base, made);
+    // Texts of errors and profiles name the node of the graph, which is of a class that torch makes.
     const std::string node = "torch::autograd::CppNode<" + full + (full.back() == '>' ? " >" : ">");
     checked(opforge_PyObject_SetAttrString(attribute(made.get(), "_backward_cls").get(), "__name__",
                                            Convert<std::string>::cast(node).get()));

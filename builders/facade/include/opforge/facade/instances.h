@@ -301,10 +301,9 @@ Ref object_of(T* pointer, Policy policy, PyObject* parent, const std::shared_ptr
     if (!c) {
         throw NotRegistered();
     }
-    if (policy != Policy::copy && policy != Policy::move) {
-        if (Ref found = living_object(address, c)) {
-            return found;
-        }
+    // whatever the policy: a method that returns its own object by reference gives that one, and no copy
+    if (Ref found = living_object(address, c)) {
+        return found;
     }
     Instance made;
     made.type = c;
@@ -464,6 +463,12 @@ struct Convert<std::shared_ptr<T>> : IsConvertible<std::remove_const_t<T>> {
     static Ref cast(const std::shared_ptr<T>& value) {
         return object_of(value.get(), Policy::take_ownership, nullptr, value);
     }
+    static std::string name(bool) { return class_name<std::remove_const_t<T>>(); }
+};
+// A result alone: an object of Python's may have other owners.
+template <class T, class D>
+struct Convert<std::unique_ptr<T, D>> : IsConvertible<std::remove_const_t<T>> {
+    static Ref cast(std::unique_ptr<T, D>&& value) { return Convert<std::shared_ptr<T>>::cast(std::move(value)); }
     static std::string name(bool) { return class_name<std::remove_const_t<T>>(); }
 };
 // A result's conversion, by the policy of the function.

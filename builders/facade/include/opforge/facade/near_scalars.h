@@ -38,7 +38,7 @@ static Tensor addmm(const Tensor& a, const Tensor& x, const Tensor& y, const Sca
     if (beta.equal(1) && alpha.equal(1)) {
         return call<Tensor>("aten::linear", "", x, call<Tensor>("aten::t", "", y), std::optional<Tensor>(a));
     }
-    return facade::added(a, call<Tensor>("aten::mm", "", x, y), x, beta, alpha);
+    return facade::added(a, call<Tensor>("aten::mm", "", x, y), x, beta, alpha).contiguous();
 }
 static Tensor& addmm_(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
     return facade::written(a, addmm(a, x, y, beta, alpha));
@@ -70,7 +70,7 @@ static Tensor& addr_(const Tensor& a, const Tensor& x, const Tensor& y, const Sc
     return facade::written(a, addr(a, x, y, beta, alpha));
 }
 static Tensor baddbmm(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
-    return facade::added(a, call<Tensor>("aten::bmm", "", x, y), x, beta, alpha);
+    return facade::added(a, call<Tensor>("aten::bmm", "", x, y), x, beta, alpha).contiguous();
 }
 static Tensor& baddbmm_(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
     return facade::written(a, baddbmm(a, x, y, beta, alpha));
@@ -79,7 +79,7 @@ static Tensor addbmm(const Tensor& a, const Tensor& x, const Tensor& y, const Sc
     const Tensor products = call<Tensor>("aten::bmm", "", x, y);
     const Tensor sum = call<Tensor>("aten::sum", "dim_IntList", products, std::optional<IntArrayRef>(int64_t{0}), false,
                                     std::optional<ScalarType>(products.scalar_type()));
-    return facade::added(a, sum, x, beta, alpha);
+    return facade::added(a, sum, x, beta, alpha).contiguous();
 }
 static Tensor& addbmm_(const Tensor& a, const Tensor& x, const Tensor& y, const Scalar& beta, const Scalar& alpha) {
     return facade::written(a, addbmm(a, x, y, beta, alpha));

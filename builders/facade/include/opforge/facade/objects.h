@@ -509,9 +509,9 @@ OPFORGE_IF_USED
 inline iterator iter(const handle& h) { return iterator(facade::checked(opforge_PyObject_GetIter(h.ptr()))); }
 template <class T>
 bool isinstance(const handle& h) {
-    if constexpr (std::is_base_of_v<object, T> || facade::UsesInstances<T>::value) {
-        T value{};
-        return facade::Convert<T>::load(h.ptr(), false, value);
+    if constexpr (constexpr bool is_class = facade::UsesInstances<T>::value; std::is_base_of_v<object, T> || is_class) {
+        std::conditional_t<is_class, facade::Loaded<T>, T> value{};
+        return facade::Convert<decltype(value)>::load(h.ptr(), false, value);
     }
     return false;  // as in pybind11, a type without a class in Python
 }
@@ -610,19 +610,39 @@ bool object_api<D>::contains(const T& key) const {
 template <class D>
 template <class T>
 T object_api<D>::cast() const {
-    T value{};
+    // a reference or a pointer to an object of a class is that object
+    using Plain = std::remove_reference_t<std::remove_pointer_t<T>>;
+    using Object = std::conditional_t<std::is_pointer_v<T>, LoadedPointer<Plain>, Loaded<std::remove_const_t<Plain>>>;
+    constexpr bool is_instance = UsesInstances<std::remove_const_t<Plain>>::value;
+    std::conditional_t<is_instance, Object, T> value{};
     PyObject* o = pointer();
-    if (!Convert<T>::load(o, true, value)) {
+    if (!Convert<decltype(value)>::load(o, true, value)) {
         throw cast_error("Unable to cast Python instance of type <class '" + type_name(o) + "'> to C++ type '" +
                          demangled(typeid(T)) + "'");
     }
-    return value;
+    if constexpr (is_instance) {
+        return value.template hand<T>();
+    } else {
+        return value;
+    }
 }
 }  // namespace facade
 }  // namespace opforge_facade
 }  // namespace pybind11
 
 namespace opforge_facade_python {
+template <int Used>
+pybind11::object Raised::type() const {
+    return Ref::borrow(state_->type);
+}
+template <int Used>
+pybind11::object Raised::value() const {
+    return Ref::borrow(state_->value);
+}
+template <int Used>
+pybind11::object Raised::trace() const {
+    return Ref::borrow(state_->trace);
+}
 // A result that is no object is an error. Without a look at it the next overload would run.
 inline Ref not_null(Ref result) {
     if (!result) {

@@ -226,6 +226,12 @@ extern "C" __attribute__((weak, visibility("default"))) AOTITorchError torch_ten
                                                                                                 void* type,
                                                                                                 void** made);
 
+namespace pybind11 {
+inline namespace opforge_facade {
+class object;
+}
+}  // namespace pybind11
+
 namespace opforge_facade_python {
 
 inline PyObject* none() { return &opforge__Py_NoneStruct; }
@@ -292,6 +298,12 @@ public:
         }
     }
     const char* what() const noexcept override { return text_.c_str(); }
+    OPFORGE_IF_USED
+    pybind11::object type() const;
+    OPFORGE_IF_USED
+    pybind11::object value() const;
+    OPFORGE_IF_USED
+    pybind11::object trace() const;
     bool matches(PyObject* type) const { return opforge_PyErr_GivenExceptionMatches(state_->type, type) != 0; }
     template <class T>
     bool matches(const T& type) const {

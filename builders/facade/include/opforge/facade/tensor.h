@@ -352,17 +352,17 @@ public:
     template <class T>
     T* data_ptr() const {
         check_element<T>();
-        return static_cast<T*>(data_ptr());
+        return static_cast<T*>(allocated(data_ptr()));
     }
     template <class T>
     T* mutable_data_ptr() const {
         check_element<T>();
-        return static_cast<T*>(mutable_data_ptr());
+        return static_cast<T*>(allocated(mutable_data_ptr()));
     }
     template <class T>
     const std::remove_const_t<T>* const_data_ptr() const {
         check_element<T>();
-        return static_cast<const std::remove_const_t<T>*>(const_data_ptr());
+        return static_cast<const std::remove_const_t<T>*>(allocated(const_data_ptr()));
     }
     template <class T>
     T* data() const {
@@ -589,6 +589,20 @@ private:
         } else {
             return data_ptr<T>();
         }
+    }
+    // A meta or a fake tensor has elements without memory.
+    template <class P>
+    P* allocated(P* memory) const {
+        if (__builtin_expect(!memory, 0) && numel() > 0) {
+            facade::fail(
+                "The tensor has a non-zero number of elements, but its data is not allocated yet.\nIf you're using "
+                "torch.compile/export/fx, it is likely that we are erroneously tracing into a custom kernel. To fix "
+                "this, please wrap the custom kernel into an opaque custom op. Please see the following for details: "
+                "https://pytorch.org/tutorials/advanced/custom_ops_landing_page.html\nIf you're using Caffe2, Caffe2 "
+                "uses a lazy allocation, so you will need to call mutable_data() or raw_mutable_data() to actually "
+                "allocate memory.");
+        }
+        return memory;
     }
     void check_dims(size_t n) const {
         if (dim() != static_cast<int64_t>(n)) {
