@@ -195,7 +195,6 @@ def test_a_region_of_cuda_is_left_out_and_lines_keep_their_numbers(text: str, ke
         ),
         ("PYBIND11_OVERRIDE(int, Base, f);", "take a std::function or a py::function"),
         ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "pass one array for each field of the structure"),
-        ("counter.def(py::pickle(get, set));", 'define "__reduce__"'),
     ],
 )
 def test_a_construct_that_can_be_written_otherwise_names_what_to_write(tmp_path: Path, line: str, advice: str) -> None:
