@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import pytest
@@ -9,7 +10,7 @@ from support.fake_disk import SECOND, FakeDisk
 from support.text_files import sha256
 
 from opforge.cache.records import validity
-from opforge.cache.records.inputs import Dependency, Inputs, RootedPath
+from opforge.cache.records.inputs import Answer, Dependency, Inputs, RootedPath
 from opforge.foundation.remembered_values import RACY_NS, FlatStamps
 
 ROOT_PATHS = {"own": "/p", "torch": "/site/torch", "system": "/"}
@@ -276,3 +277,21 @@ def test_a_loaded_entry_watches_all_but_installed_packages():
     stamped = validity.Stamped(tuple((path, stamp) for path in files), tuple((path, stamp) for path in others))
     watched = ["/p/a.cpp", "/usr/include/by_hand.h", "//p/inc", "//usr/local/include", "/var/lib/dpkg/status"]
     assert stamped.watched.pairs() == [(path, stamp) for path in watched]
+
+
+def test_another_value_of_a_variable_that_a_source_reads_and_another_day_are_a_change(disk, monkeypatch):
+    monkeypatch.setenv("SCALE", "2")
+    today = time.strftime("%Y-%m-%d")
+    answers = (
+        Answer("variable SCALE", (("", "2"),)),
+        Answer("variable UNSET", (("", ""),)),
+        Answer("day", (("", today),)),
+    )
+    observation = validity.Observation(ROOT_PATHS, disk)
+    assert observation.problem(INPUTS._replace(answers=answers).to_json()) is None
+    monkeypatch.setenv("SCALE", "3")
+    assert observation.problem(INPUTS._replace(answers=answers).to_json()) == "the variable SCALE has changed"
+    monkeypatch.delenv("SCALE")
+    assert observation.problem(INPUTS._replace(answers=answers).to_json()) == "the variable SCALE has changed"
+    yesterday = INPUTS._replace(answers=(Answer("day", (("", "2020-01-01"),)),))
+    assert observation.problem(yesterday.to_json()) == "the day has changed, and a file has __DATE__"
