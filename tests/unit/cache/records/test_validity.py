@@ -295,3 +295,20 @@ def test_another_value_of_a_variable_that_a_source_reads_and_another_day_are_a_c
     assert observation.problem(INPUTS._replace(answers=answers).to_json()) == "the variable SCALE has changed"
     yesterday = INPUTS._replace(answers=(Answer("day", (("", "2020-01-01"),)),))
     assert observation.problem(yesterday.to_json()) == "the day has changed, and a file has __DATE__"
+
+
+def test_a_shared_library_that_appears_beside_or_before_the_archive_that_was_linked_is_a_change(disk):
+    archive = Dependency("system", "l2/libfoo.a", sha256("archive"))
+    disk.write("/l2/libfoo.a", "archive")
+    disk.touch_folder("/l1")
+    inputs = Inputs(
+        files=(archive,), compiler_folders=(RootedPath("system", "l1"), RootedPath("system", "l2"))
+    ).to_json()
+    assert validity.Observation(ROOT_PATHS, disk).problem(inputs) is None
+    for appeared in ("/l1/libfoo.a", "/l1/libfoo.so", "/l2/libfoo.so"):
+        disk.write(appeared, "library")
+        problem = validity.Observation(ROOT_PATHS, disk).problem(inputs)
+        assert problem == f"{appeared} has appeared, and may shadow a header"
+        disk.remove(appeared)
+    disk.write("/l2/other.so", "library")
+    assert validity.Observation(ROOT_PATHS, disk).problem(inputs) is None
