@@ -94,27 +94,19 @@ def refusals(
     """
     headers, empty = work / "torch", work / "empty"
     link_torch_headers(headers, torch_include)
-    for plain in sources.files.values():
-        for match in INCLUDED.finditer(plain):
-            if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]) and ".." not in match[2]:
-                (empty / match[2]).parent.mkdir(parents=True, exist_ok=True)
-                (empty / match[2]).touch()
+    _put_empty_headers(sources, empty)
+    of_cuda = [part for folder in toolkit for part in ("-isystem", folder)]
     given = ("extension", headers, Path(sysconfig.get_path("include")), standard)
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
-        if unit.suffix == ".cu" and not nvcc:
+        # A source in C that includes torch is C++ for g++, as torch's builder calls it.
+        if (unit.suffix == ".cu" and not nvcc) or (unit.suffix == ".c" and not _torch_includes(sources.files[unit])):
             continue
-        if unit.suffix == ".c" and not any(
-            OF_TORCH_BY_NAME.match(match[2]) for match in INCLUDED.finditer(sources.files[unit])
-        ):  # it is C, and one that includes torch is C++ for g++, as torch's builder calls it
-            continue
-        folders = _folder_flags(sources, unit, empty)
-        folders += [f"-D{macro}" for macro in macros]
+        flags = [*_folder_flags(sources, unit, empty), *(f"-D{macro}" for macro in macros)]
         if unit.suffix == ".cu":
-            output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *folders, str(unit)], work)
+            output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *flags, str(unit)], work)
         else:
-            of_cuda = [part for folder in toolkit for part in ("-isystem", folder)]
-            flags = [*compile_flags(*given), *folders, *of_cuda]
+            flags = [*compile_flags(*given), *flags, *of_cuda]
             output = _output([*compiler, "-w", "-H", "-fsyntax-only", *flags, str(unit)])
         if output is None:
             not_judged.append(f"{unit}: the compiler did not end in {TIMEOUT} s")
@@ -250,6 +242,20 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
     of_torch = [error for error in errors if OF_TORCH.search(error[2])]
     for path, number, text in of_torch or errors[:1]:
         yield _obstacle(path, number, text.replace("opforge_facade::", ""))
+
+
+def _torch_includes(plain: str) -> list[str]:
+    """Returns the headers of torch's that a source without its comments includes."""
+    return [match[2] for match in INCLUDED.finditer(plain) if OF_TORCH_BY_NAME.match(match[2])]
+
+
+def _put_empty_headers(sources: Sources, folder: Path) -> None:
+    """Makes an empty header in the place of each of torch's that the facade does not have."""
+    for plain in sources.files.values():
+        for name in _torch_includes(plain):
+            if not covered(name) and ".." not in name:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).touch()
 
 
 def _folder_flags(sources: Sources, unit: Path, empty: Path) -> list[str]:

@@ -93,7 +93,7 @@ class ListOptimizer(Optimizer):
         Raises:
             RuntimeError: a gradient is sparse, a parameter is on a device that has no such op, or a dtype is not
                 float32, bfloat16 or float16. Nothing has been changed then, unless a gradient became such a one after
-                the first step: the groups before it are updated then, and nothing of its own.
+                the first step: the groups before it are updated then, but not its own.
         """
         loss = None
         if closure is not None:
