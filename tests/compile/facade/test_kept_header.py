@@ -10,7 +10,7 @@ import torch
 from support import sample_ops
 
 import opforge
-from opforge.builders.run import object_reuse
+from opforge.builders.run import object_reuse, precompiled_header
 from opforge.errors import CompileError
 
 SOURCE = """\
@@ -37,7 +37,11 @@ def _kept(store: Path) -> list[Path]:
 def test_an_edit_makes_a_header_that_the_next_edits_and_other_ops_use(tmp_path, monkeypatch):
     store, made, taken = tmp_path / "store", [], []
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(store))
-    take, keep = object_reuse.take_header, object_reuse.keep
+    take, keep, using = object_reuse.take_header, object_reuse.keep, precompiled_header._using
+
+    def strictly_using(*arguments):  # gcc would compile without a header that it cannot use, and say nothing
+        step = using(*arguments)
+        return step._replace(argv=(step.argv[0], "-Winvalid-pch", "-Werror=invalid-pch", *step.argv[1:]))
 
     def recording_take(*arguments):
         taken.append(take(*arguments) is not None)
@@ -47,6 +51,7 @@ def test_an_edit_makes_a_header_that_the_next_edits_and_other_ops_use(tmp_path, 
         made.append(bool(header) and header[0].output not in reused)
         keep(job, work, steps, reused, reads, inputs, header)
 
+    monkeypatch.setattr(precompiled_header, "_using", strictly_using)
     monkeypatch.setattr(object_reuse, "take_header", recording_take)
     monkeypatch.setattr(object_reuse, "keep", recording_keep)
     name = sample_ops.unique_name("facade")  # its folder holds the source alone, not the store and the caches
