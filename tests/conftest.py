@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -83,6 +85,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Has each of the workers prepare a part of the test files for all of them."""
     rewritten.make_part(session)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the garbage collector from all that is imported and collected, which stays: it took a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -50,10 +50,10 @@ def evict_everything(layout):
 def test_concurrent_builds_keep_the_size_limit(folder, layout, monkeypatch):
     sample_ops.plain_op(folder)().build()
     size_of_one = size_log.count(layout)
-    limit = 4 * size_of_one
-    env = {"FOLDER": str(folder), "OPFORGE_CACHE_MAX_SIZE": str(limit), "GRACE": "0.3", "COUNT": "5"}
+    limit = 3 * size_of_one
+    env = {"FOLDER": str(folder), "OPFORGE_CACHE_MAX_SIZE": str(limit), "GRACE": "0.3", "COUNT": "4"}
     processes = [
-        child_processes.start_python(BUILD_MANY, env={**env, "FIRST": str(10 * number)}) for number in range(1, 5)
+        child_processes.start_python(BUILD_MANY, env={**env, "FIRST": str(10 * number)}) for number in range(1, 4)
     ]
     highest = 0
     while any(process.poll() is None for process in processes):
@@ -62,8 +62,8 @@ def test_concurrent_builds_keep_the_size_limit(folder, layout, monkeypatch):
     for process in processes:
         out, err = process.communicate()
         assert out == "done\n", err
-    # Without a limit, twenty ops would take twenty times the size of one.
-    assert highest < 16 * size_of_one, "only what was just published may be over the limit"
+    # Without a limit, twelve ops would take twelve times the size of one.
+    assert highest < 10 * size_of_one, "only what was just published may be over the limit"
     time.sleep(0.4)
     monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", str(limit))
     monkeypatch.setattr(gc, "GRACE_SECONDS", 0.3)

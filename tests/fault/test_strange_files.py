@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from support import child_processes, sample_ops
+from support.processes import forked_python
 
 import opforge
 
@@ -81,9 +82,10 @@ def files_of(store):
 
 def run(*command, store):
     env = child_processes.environment(OPFORGE_CACHE_DIR=str(store))
-    return subprocess.run(
-        [sys.executable, "-m", "opforge", *command], env=env, capture_output=True, text=True, timeout=SECONDS
-    )
+    words = [sys.executable, "-m", "opforge"]
+    if command[0] == "report":  # it imports torch
+        words = [os.path.join(forked_python.commands(), "opforge")]
+    return subprocess.run([*words, *command], env=env, capture_output=True, text=True, timeout=SECONDS)
 
 
 OTHER_KINDS = pytest.mark.long("loads for each file of the store; the commands below are tried with it too")

@@ -118,6 +118,14 @@ def test_a_header_in_another_image_is_built_from(images):
     assert load(folder) == ["1", "cache"]
 
 
+@pytest.mark.parametrize(
+    "images",
+    [
+        "loop",
+        *(pytest.param(kind, marks=pytest.mark.long("the stamps below are of each kind")) for kind in KINDS[1:]),
+    ],
+    indirect=True,
+)
 def test_another_images_compiler_builds_again(images, tmp_path):
     sample_ops.plain_op(tmp_path / "op", source=f"{sample_ops.EXPORT} int value() {{ return NUMBER; }}\n")
     script = '#!/bin/sh\nexec g++ -DNUMBER={} "$@"\n'

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long("runs four builders; fault/test_killed_builds.py kills one at each of its steps")
 def test_killed_builders_and_corrupted_stores_violate_nothing():
     script = os.path.join(TESTS, "fault", "torture", "kills.py")
     done = subprocess.run(
@@ -30,6 +31,7 @@ def test_killed_builders_and_corrupted_stores_violate_nothing():
     assert "seed 11, 8 kills by 4 processes" in done.stdout and "0 violations" in done.stdout
 
 
+@pytest.mark.long("fills a store, a layer and a mirror for one random round; the tests beside it try each fault")
 def test_faults_in_every_file_of_a_store_hang_crash_and_change_nothing_outside():
     script = os.path.join(TESTS, "fault", "torture", "damages.py")
     done = subprocess.run(

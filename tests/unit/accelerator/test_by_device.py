@@ -28,7 +28,7 @@ def test_tensors_of_another_device_get_the_accelerator_of_that_name(monkeypatch,
 @pytest.mark.test_all("a process with torch")
 def test_a_setting_that_names_no_accelerator_does_not_matter_to_tensors():
     code = "from opforge.accelerator.by_device import accelerator_of; print(accelerator_of('cpu').name)"
-    assert child_processes.run_python(code, env={"OPFORGE_ACCELERATOR": "nothing_like_it"}).strip() == "cpu"
+    assert child_processes.run_with_torch(code, env={"OPFORGE_ACCELERATOR": "nothing_like_it"}).strip() == "cpu"
 
 
 def test_a_device_type_without_an_accelerator_is_unknown():

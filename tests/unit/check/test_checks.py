@@ -32,7 +32,7 @@ for checks.MOST_SECONDS, timeout, is_limited in ((1, 50.0, True), (100, 0.5, Tru
 
 
 def test_an_op_that_runs_when_the_time_is_over_is_skipped_and_one_that_takes_too_long_has_crashed():
-    over, *too_long = map(json.loads, child_processes.run_python(CODE).splitlines())
+    over, *too_long = map(json.loads, child_processes.run_with_torch(CODE).splitlines())
     text, every = "the 1 s of a run were over: check it with: opforge check", "or all with: opforge check --all"
     assert over == [[name, "skipped", f"{text} {name}, {every}"] for name in ("acme/one", "acme/two")]
     # With --all, the last one, the time of a run does not count.

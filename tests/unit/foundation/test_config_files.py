@@ -285,5 +285,5 @@ def test_a_damaged_file_does_not_keep_opforge_from_being_imported(user, monkeypa
     user("nonsense = [")
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     code = "import torch, opforge\ntry:\n    opforge.get_accelerator()\nexcept Exception as error:\n    print(error)"
-    output = child_processes.run_python(code, env={"XDG_RUNTIME_DIR": None})
+    output = child_processes.run_with_torch(code, env={"XDG_RUNTIME_DIR": None})
     assert "config.toml cannot be used: it is not valid TOML" in output

@@ -9,26 +9,13 @@ import sys
 import pytest
 import torch.distributed
 from support.devices import vendor_modules
+from support.processes import forked_python
 
 import opforge
 from opforge.accelerator.devices.cpu import CPUAccelerator
 from opforge.errors import CommunicationError
 
 RANK = """
-import sys, torch, torch.distributed as distributed
-from opforge.accelerator.devices.cpu import CPUAccelerator
-rendezvous, rank = sys.argv[1], int(sys.argv[2])
-accelerator = CPUAccelerator()
-accelerator.init_distributed(init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-accelerator.init_distributed(init_method="file:///nowhere/that/exists", rank=7, world_size=9)
-value = torch.tensor([rank + 1.0])
-distributed.all_reduce(value)
-print(distributed.get_backend(), distributed.get_world_size(), value.item())
-distributed.destroy_process_group()
-"""
-
-
-TORCHRUN_RANK = """
 import os, torch, torch.distributed as distributed
 from opforge import get_accelerator
 accelerator, rank = get_accelerator(), int(os.environ["LOCAL_RANK"])
@@ -36,6 +23,8 @@ assert accelerator.current_device() == rank and accelerator.device_count() == 1
 accelerator.set_device(rank)
 with accelerator.device(torch.device("cpu", rank)):
     accelerator.init_distributed()
+accelerator.init_distributed(init_method="file:///nowhere/that/exists", rank=7, world_size=9)  # it has begun already
+assert (distributed.get_backend(), distributed.get_world_size()) == ("gloo", 2)
 value = torch.full((4,), rank + 1.0, device=accelerator.current_device_name())
 accelerator.synchronize(rank)
 distributed.all_reduce(value)
@@ -56,41 +45,12 @@ def started_with(monkeypatch):
     return calls
 
 
-@pytest.mark.test_all("two processes of torch: 4 s")
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
-def test_two_processes_reduce_over_gloo_and_a_second_start_does_nothing(tmp_path):
-    environment = dict(
-        os.environ,
-        PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))),
-        GLOO_SOCKET_IFNAME="lo",
-        OMP_NUM_THREADS="1",
-    )
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", RANK, str(tmp_path / "rendezvous"), str(rank)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=120) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    # torch 2.10 prints lines of gloo's before ours.
-    last_lines = [output.splitlines()[-1:] for output, _errors in outputs]
-    assert ([rank.returncode for rank in ranks], last_lines) == ([0, 0], [["gloo 2 3.0"]] * 2), outputs
-
-
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
 @pytest.mark.test_all("three processes with torch; tests/spine launches ranks")
-def test_two_ranks_of_torchrun_share_one_numa_node(tmp_path):
-    (tmp_path / "rank.py").write_text(TORCHRUN_RANK)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "rank.py"]
+def test_two_ranks_of_torchrun_share_one_numa_node_and_a_second_start_does_nothing(tmp_path):
+    (tmp_path / "rank.py").write_text(RANK)
+    python = forked_python.python()  # --no-python: the ranks are forked too
+    command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python", python]
     environment = dict(
         os.environ,
         PYTHONPATH=os.path.dirname(next(iter(opforge.__path__))),
@@ -100,7 +60,7 @@ def test_two_ranks_of_torchrun_share_one_numa_node(tmp_path):
         OPFORGE_VISIBLE_NUMA_NODES="0",
     )
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [*command, "rank.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     texts = [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)]
