@@ -13,13 +13,6 @@ builder = sample_ops.builder_class(os.environ["OP"], "plain", abi="c")()
 op = builder.load()
 print(op.origin, flush=True)
 """
-SLOW = "#include <cstddef>\n" + "".join(
-    f"template <int N> struct T{n} {{ static long f() {{ return T{n}<N - 1>::f() + N; }} }};"
-    f" template <> struct T{n}<0> {{ static long f() {{ return 0; }} }};"
-    f" long g{n}() {{ return T{n}<800>::f(); }}\n"
-    for n in range(6)
-)
-"""Takes a second or two to compile."""
 
 
 def node(nodes, name, op, code=LOAD, **env):
