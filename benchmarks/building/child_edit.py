@@ -17,7 +17,7 @@ from opforge.bench.machine import compiler
 def main() -> None:
     """Prints one JSON object: lists of seconds by contender."""
     contender, *arguments = sys.argv[1:]
-    print(json.dumps({"ours": ours, "extension": extension}[contender](*arguments)))
+    print(json.dumps({"ours": ours, "facade": facade, "extension": extension}[contender](*arguments)))
 
 
 def _slope(turn: int) -> float:
@@ -45,6 +45,27 @@ def ours(source: str, rounds: str) -> dict[str, Any]:
             samples.append(seconds)
             compiles.append(alone)
     return {"ours": samples, "compiler": compiles}
+
+
+def facade(source: str, rounds: str) -> dict[str, Any]:
+    """Times opforge for the source of cpp_extension: its first build, the edit that makes the kept header, and others.
+
+    The precompiled header is in the store after the second build (opforge.builders.run.precompiled_header).
+    """
+    import torch
+
+    import opforge
+
+    x = torch.tensor([-1.0, 3.0])
+    samples: list[float] = []
+    for turn in range(2 + int(rounds)):
+        began = time.perf_counter()
+        write_op("pybind_relu.cpp", source, f"{_slope(turn)}f")
+        y = opforge.load("bench_relu", [source], abi="torch-facade").bench_relu(x)
+        samples.append(time.perf_counter() - began)
+        if y.tolist() != [-_slope(turn), 3.0]:
+            raise AssertionError(f"after edit {turn} the op returned {y.tolist()}, expected {[-_slope(turn), 3.0]}")
+    return {"first": samples[:1], "header": samples[1:2], "edits": samples[2:]}
 
 
 def _compile(source: str, torch_folder: str) -> float:
