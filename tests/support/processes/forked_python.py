@@ -20,7 +20,15 @@ from typing import Any
 
 COMMANDS = {"opforge": "main", "build-ops": "build_ops"}
 """Command -> the function of opforge.cli that runs it."""
-START = "from support.processes import forked_python; exec(forked_python.next_program({}, {}))"
+START = """\
+from support.processes import forked_python, torch_server
+try:
+    exec(forked_python.next_program({}, {}))
+except SystemExit as ended:
+    torch_server.end_process(ended.code)
+    raise
+torch_server.end_process()
+"""
 SCRIPT = "#!/bin/sh\nexec '{python}' -SE '{client}' '{address}' {name} \"$@\"\n"
 _server: dict[tuple[int, bool], tuple[subprocess.Popen[bytes], str]] = {}
 """This process's servers and the folders with their commands, by the process's id and by whether they have imported
