@@ -61,6 +61,7 @@ def losses_of_torch():
         loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
         optimizer.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # as DeepSpeed does by default
         optimizer.step()
         losses.append(loss.item())
     return losses
