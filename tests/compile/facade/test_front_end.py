@@ -134,7 +134,8 @@ long of(py::buffer b) { return b.request().size; }
 
 OWN, OF_TORCH = "the compiler rejects this", "the facade does not have this"
 MISTAKES = {
-    "own": (OWN, {"int f() { return nothing; }": "nothing", "auto t = std::jthread();": "jthread"}),
+    "own": (OWN, {"int f() { return nothing; }": "nothing"}),
+    "of the compiler's library": (OWN, {"auto t = std::jthread();": "jthread"}),
     "torch's": (
         OF_TORCH,
         {"at::Nothing n;": "Nothing", "template <char C> struct Own {}; at::Tensor b = Own<'b'>();": "Own<'b'>"},
