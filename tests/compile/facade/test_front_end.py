@@ -1,12 +1,15 @@
 """What the compiler's front end refuses in a source on the facade: all lines, and who needs them."""
 
+import re
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from facade.compiling import cuda_command
 
 from opforge.builders.facade.flags import INCLUDE
 from opforge.builders.facade.front_end import refusals, standard_of
@@ -36,9 +39,7 @@ auto z(at::Tensor x) { return x.sum() * undeclared; }
     assert _refused(tmp_path, text) == ([(3, "nosuch"), (4, "renorm_"), (5, "AT_FROB"), (5, "frobnicate")], [])
 
 
-OF_CUDA = """#define CUDA_NUM_THREADS 1024  // one of CUDAApplyUtils.cuh, which it does not ask for
-#include <torch/extension.h>
-#include <ATen/cuda/CUDAApplyUtils.cuh>
+OF_CUDA = """#include <torch/extension.h>
 #include <ATen/cuda/CUDABlas.h>
 #include <thread>
 #include "own.cuh"
@@ -58,10 +59,21 @@ def test_every_line_of_a_source_in_cuda_is_found_too(tmp_path: Path) -> None:
         nvcc = shutil.which("nvcc") or ""
         said = refusals(["g++"], find_sources([tmp_path / "op.cu"]), TORCH, Path(work), nvcc=nvcc)
     assert [(entry.path.name, entry.line, entry.construct) for entry in said.obstacles] == [
-        ("op.cu", 7, "nosuch"),
-        ("op.cu", 9, "frobnicate"),
+        ("op.cu", 5, "nosuch"),
+        ("op.cu", 7, "frobnicate"),
     ], "its front end instantiates nothing after these"
     assert (said.not_judged, set(said.included)) == ([], {"ATen/cuda/CUDABlas.h"})
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc on PATH")
+@pytest.mark.parametrize(("header", "has_it"), [("CUDAApplyUtils.cuh", False), ("detail/KernelUtils.h", True)])
+def test_a_source_in_cuda_may_have_macros_of_names_that_it_asks_for_nowhere(
+    tmp_path: Path, header: str, has_it: bool
+) -> None:
+    (tmp_path / "op.cu").write_text(f"#include <ATen/ATen.h>\n#include <ATen/cuda/{header}>\n")
+    words = ["-E" if word == "-c" else word for word in cuda_command("op", tmp_path / "op.cu", tmp_path / "op.ii")]
+    subprocess.run(words, check=True)
+    assert bool(re.search(r"\bCUDA_NUM_THREADS\b", (tmp_path / "op.ii").read_text())) == has_it
 
 
 SAID_BY_NVCC = """\
