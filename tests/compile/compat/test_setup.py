@@ -163,7 +163,7 @@ def test_another_checkout_takes_the_same_libraries_from_the_store(built, project
 
 
 BACKEND = "import sys; from setuptools import build_meta; build_meta.__legacy__.build_wheel(sys.argv[1])"
-"""What pip calls for a setup.py. It asks two questions more, for each of which it starts a process that imports torch."""
+"""What pip calls for a setup.py. It asks two things more, for each of which it starts a process that imports torch."""
 
 
 def test_a_build_backend_builds_on_opforge_if_the_variable_is_set(built, project, tmp_path):
