@@ -81,7 +81,8 @@ def test_a_source_for_pybind_and_aten_works_unchanged(tmp_path):
 at::Tensor twice(const at::Tensor& x) { return at::mul(x, 2); }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }
 """)
-    op = opforge.load(sample_ops.unique_name("twice"), [str(tmp_path / "twice.cpp")], abi="torch")
+    flags = {"abi": "torch", "extra_cflags": ["-O0"]}
+    op = opforge.load(sample_ops.unique_name("twice"), [str(tmp_path / "twice.cpp")], **flags)
     assert op.twice(torch.ones(2)).tolist() == [2.0, 2.0]
 
 

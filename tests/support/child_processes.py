@@ -66,6 +66,15 @@ def run_command(name: str, *arguments: str, **env: str | None) -> subprocess.Com
     return subprocess.run(words, env=environment(**env), capture_output=True, text=True, timeout=120, check=False)
 
 
+def run_command_with_torch(name: str, *arguments: str, **env: str | None) -> subprocess.CompletedProcess[str]:
+    """Runs a command as `run_command` does, in a process that has imported torch already: see `forked_python`."""
+    from support.processes import forked_python
+
+    script, *words = (name, *arguments) if name == "build-ops" else ("opforge", name, *arguments)
+    path = os.path.join(forked_python.commands(), script)
+    return subprocess.run([path, *words], env=environment(**env), capture_output=True, text=True, timeout=120)
+
+
 def matching(text: Any, but: Sequence[int] = ()) -> dict[int, str]:
     """Returns the live processes whose command line contains `text`: those of a build name its folders."""
     processes = {}

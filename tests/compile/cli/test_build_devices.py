@@ -26,7 +26,7 @@ extern "C" __attribute__((visibility("default"))) int launch(float* x) {
   return cudaGetLastError();
 }
 """
-run = child_processes.run_command
+run = child_processes.run_command_with_torch
 pytestmark = pytest.mark.skipif(
     not (shutil.which("nvcc") or os.access("/usr/local/cuda/bin/nvcc", os.X_OK)),
     reason="needs nvcc (apt install nvidia-cuda-toolkit, or pip install nvidia-cuda-nvcc)",

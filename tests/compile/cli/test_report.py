@@ -1,4 +1,4 @@
-"""`opforge report` as a user runs it, with the compilers of this machine."""
+"""`opforge report`, with the compilers of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opforge.builders.cpu.async_io import AsyncIOBuilder
 from opforge.report import summary
 
 pytestmark = pytest.mark.compile
-run = child_processes.run_command
+run = child_processes.run_command_with_torch
 
 
 def test_the_report_lists_every_op_and_tool(own_store):

@@ -100,20 +100,14 @@ def test_an_include_folder_that_does_not_exist_is_ignored(torch_extension, sourc
     assert torch_extension.load(name, [path], extra_cflags=["-DVALUE=2"], extra_include_paths=folders).value() == 2
 
 
-def test_ops_without_a_module_are_registered_and_load_returns_the_librarys_path(torch_extension, source, own_store):
-    namespace = sample_ops.unique_name("relu")
-    name, path = source(sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
-    library = torch_extension.load(name, [path], is_python_module=False)
-    assert library.startswith(str(own_store)) and os.path.isfile(library)
-    x = torch.tensor([-1.0, 2.0])
-    assert getattr(torch.ops, namespace).relu(x).tolist() == [0, 2]
-
-
-def test_stable_ops_beside_a_module_of_another_name_are_registered(torch_extension, source):
+def test_stable_ops_beside_a_module_of_another_name_are_registered_and_load_returns_the_librarys_path(
+    torch_extension, source, own_store
+):
     namespace = sample_ops.unique_name("relu")
     empty = MODULE.replace("INIT(TORCH_EXTENSION_NAME)", "PyInit__C").replace("VALUE", "1")
     name, path = source(empty + sample_ops.STABLE_SOURCE.replace("@NAME@", namespace))
-    torch_extension.load(name, [path], is_python_module=False)
+    library = torch_extension.load(name, [path], is_python_module=False)
+    assert library.startswith(str(own_store)) and os.path.isfile(library)
     assert getattr(torch.ops, namespace).relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
 
 

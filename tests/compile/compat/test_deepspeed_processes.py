@@ -31,10 +31,14 @@ def ran():
     return json.loads(output.splitlines()[-1])
 """
 INHERITED = """
-import json, sys, program
-from program import where, started, ran
-print(json.dumps({"before": "deepspeed" in sys.modules, "self": where(), "forkserver": started("forkserver"),
-                  "spawn": started("spawn"), "program": ran()}))
+import json, sys
+from program import where, started
+print(json.dumps({"before": "deepspeed" in sys.modules, "self": where(), "spawn": started("spawn")}))
+"""
+FURTHER = """
+import json
+from program import started, ran
+print(json.dumps({"forkserver": started("forkserver"), "program": ran()}))
 """
 INSTALLED = """
 import json, os, opforge.compat.deepspeed as compat
@@ -105,10 +109,16 @@ def run(shared_store, tmp_path):
     return lambda code, **more: deepspeed_job.run(code, shared_store, tmp_path, **variables, **more)
 
 
-def test_the_variable_reaches_every_process_however_it_is_started(run):
+def test_the_variable_reaches_the_processes_that_a_process_starts(run):
     facts = run(INHERITED, OPFORGE_DEEPSPEED="1")
     assert facts.pop("before") is False
-    assert facts == dict.fromkeys(["self", "forkserver", "spawn", "program"], OURS)
+    assert facts == dict.fromkeys(["self", "spawn"], OURS)
+
+
+@pytest.mark.long("imports DeepSpeed in three processes, each of which has the variable as one of `spawn` has it")
+def test_the_variable_reaches_a_forkserver_and_another_program(run):
+    facts = run(FURTHER, OPFORGE_DEEPSPEED="1")
+    assert facts == dict.fromkeys(["forkserver", "program"], OURS)
 
 
 @pytest.mark.long("imports DeepSpeed in six processes")

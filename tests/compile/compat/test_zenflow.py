@@ -124,12 +124,14 @@ def test_steps_are_those_of_adam_update_bit_for_bit_and_of_the_float64_reference
     functions["op"].destroy_adam(1)
 
 
-def test_each_group_has_numbers_of_its_own_and_bfloat16_parameters_work(functions, started):
+def test_each_group_has_numbers_of_its_own_and_steps_are_counted_whether_they_are_awaited_or_not(functions, started):
     groups = [shared_group(300), shared_group(300, torch.bfloat16)]
     before = [group[0].clone() for group in groups]
     for group in groups:
         group[2].fill_(1.0)
     control = control_for(functions, 2)
+    assert functions["wait"](control.data_ptr(), 0.05) is False
+    assert functions["wait"](control.data_ptr(), -1.0) is False
     started(groups, control)
     columns = [[NUMBERS[name]] * 2 for name in ("beta1", "beta2", "eps")]
     functions["submit"](control.data_ptr(), 1, 1, [0.0, 0.5], *columns, [0.0, 0.0], [1, 1])
@@ -137,17 +139,11 @@ def test_each_group_has_numbers_of_its_own_and_bfloat16_parameters_work(function
     assert torch.equal(groups[0][0], before[0])
     torch.testing.assert_close(groups[1][0].float(), before[1].float() - 0.5, rtol=0, atol=2**-6)
 
-
-def test_waiting_without_a_step_returns_false_and_steps_that_were_not_awaited_are_counted(functions, started):
-    groups = [shared_group(10)]
-    control = control_for(functions, 1)
-    assert functions["wait"](control.data_ptr(), 0.05) is False
-    assert functions["wait"](control.data_ptr(), -1.0) is False
-    started(groups, control)
-    submit(functions, control, 1)
-    assert functions["wait"](control.data_ptr(), 60.0) is True
-    submit(functions, control, 2)
-    polling.wait_for(lambda: torch.equal(groups[0][7], groups[0][0]), reason="the step's copy")
+    submit(functions, control, 2, 2)
+    polling.wait_for(
+        lambda: not torch.equal(groups[0][0], before[0]) and torch.equal(groups[0][7], groups[0][0]),
+        reason="the step's copy",
+    )
     assert [functions["wait"](control.data_ptr(), seconds) for seconds in (60.0, 0.05)] == [True, False]
 
 

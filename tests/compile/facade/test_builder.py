@@ -105,18 +105,6 @@ def test_a_python_without_a_global_lock_gets_the_module_from_the_library(module_
     assert module is not op and module.twice(torch.ones(1)).item() == 2
 
 
-def test_an_edited_source_gets_namespaces_of_its_own(tmp_path):
-    name = sample_ops.unique_name("facade")
-    source = tmp_path / "blocks.cpp"
-    ops = []
-    for factor in ("2", "3"):
-        source.write_text(BLOCKS.replace("FACTOR", factor).replace("NAME", name))
-        ops.append(opforge.load(name, [source], **FLAGS))
-    assert [op.times(torch.ones(1)).item() for op in ops] == [2, 3]
-    assert [op.also(torch.ones(1)).item() for op in ops] == [2, 3]
-    assert getattr(torch.ops, name).times(torch.ones(1)).item() == 2
-
-
 ENTRY = """\
 #include <Python.h>
 extern "C" {
@@ -128,24 +116,38 @@ PyObject* PyInit_NAME(void) {
 """
 
 
-def test_a_module_of_pythons_own_functions_is_found_by_its_entry_point(tmp_path):
-    """As the sources of PyTorch's tutorial on custom ops have it, so that an import registers the ops."""
-    name = sample_ops.unique_name("entry")
-    entry = write(tmp_path, "entry.cpp", ENTRY.replace("NAME", name))
-    blocks = write(tmp_path, "ops.cpp", BLOCKS.replace("NAME", name).replace("FACTOR", "3"))
-    op = opforge.load(name, [str(entry), str(blocks)], **FLAGS)
-    assert getattr(torch.ops, name).times(torch.ones(1)).item() == 3
-    assert python_module.load(name, op.path).__doc__ == "of C functions"
-
-
-def test_a_conflict_of_namespaces_is_an_error_that_registers_nothing(tmp_path):
+def test_an_edited_source_gets_namespaces_of_its_own(tmp_path):
+    """The module is one of Python's own functions, as in PyTorch's tutorial on custom ops, found by its entry point."""
     name = sample_ops.unique_name("facade")
-    with torch.library._scoped_library(name, "DEF") as library:
-        library.define("taken() -> ()")
-        write(tmp_path, "blocks.cpp", BLOCKS.replace("FACTOR", "2").replace("NAME", name))
-        with pytest.raises(opforge.errors.OpforgeError, match="TORCH_LIBRARY"):
-            opforge.load(name, [tmp_path / "blocks.cpp"], **FLAGS)
-        assert not hasattr(torch.ops, f"{name}_also") or not hasattr(getattr(torch.ops, f"{name}_also"), "also")
+    entry, source = write(tmp_path, "entry.cpp", ENTRY.replace("NAME", name)), tmp_path / "blocks.cpp"
+    ops = []
+    for factor in ("2", "3"):
+        source.write_text(BLOCKS.replace("FACTOR", factor).replace("NAME", name))
+        ops.append(opforge.load(name, [entry, source], **FLAGS))
+    assert [op.times(torch.ones(1)).item() for op in ops] == [2, 3]
+    assert [op.also(torch.ones(1)).item() for op in ops] == [2, 3]
+    assert getattr(torch.ops, name).times(torch.ones(1)).item() == 2
+    assert python_module.load(name, ops[0].path).__doc__ == "of C functions"
+
+    # in another process the first namespace is another library's
+    source.write_text(BLOCKS.replace("FACTOR", "2").replace("NAME", name))
+    env = child_processes.environment(NAME=name, FOLDER=str(tmp_path))
+    text, is_registered = child_processes.run_with_torch(CONFLICT, env=env).splitlines()
+    assert text.startswith("OpforgeError") and "TORCH_LIBRARY" in text and is_registered == "False"
+
+
+CONFLICT = """
+import os, torch, opforge
+name, folder = os.environ["NAME"], os.environ["FOLDER"]
+library = torch.library.Library(name, "DEF")
+library.define("taken() -> ()")
+try:
+    opforge.load(name, [f"{folder}/entry.cpp", f"{folder}/blocks.cpp"], abi="torch-facade", extra_cflags=["-O0"])
+except opforge.errors.OpforgeError as error:
+    print("OpforgeError", str(error).replace("\\n", " "))
+also = f"{name}_also"
+print(hasattr(torch.ops, also) and hasattr(getattr(torch.ops, also), "also"))
+"""
 
 
 def test_functions_of_load_inline_are_bound():

@@ -1,7 +1,6 @@
 """c10::Dict on the facade, and ops that take and return it, and tuples: each gives what torch's own headers give."""
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ import pytest
 import torch
 from facade.compiling import compile_library
 from facade.module_record import load
+from support.processes import forked_python
 
 NAME = "facade_dictionaries"
 SOURCE = Path(__file__).parents[2] / "support" / "facade" / "dictionaries_source.cpp"
@@ -87,14 +87,15 @@ _ctypes.dlopen(sys.argv[1], os.RTLD_NOW)
 sys.setprofile(None)
 print(ran, torch.ops.facade_dictionaries.total({2: torch.ones(1)}).tolist())
 """)
-    command = [sys.executable, "-W", "ignore", str(tmp_path / "use.py"), str(library)]
+    command = [forked_python.python(), str(tmp_path / "use.py"), str(library)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.stdout == "[] [2.0]\n", ended.stderr
 
 
 def test_torchscript_calls_such_an_op(library: Path, tmp_path: Path) -> None:
-    (tmp_path / "use.py").write_text("""import sys, torch
+    (tmp_path / "use.py").write_text("""import sys, torch, warnings
 from typing import Dict
+warnings.simplefilter("ignore")
 torch.ops.load_library(sys.argv[1])
 @torch.jit.script
 def use(x: torch.Tensor):
@@ -102,7 +103,7 @@ def use(x: torch.Tensor):
     return torch.ops.facade_dictionaries.total(given)
 print(use(torch.ones(2)).tolist(), torch.ops.facade_dictionaries.joined.default._schema)
 """)
-    command = [sys.executable, "-W", "ignore", str(tmp_path / "use.py"), str(library)]
+    command = [forked_python.python(), str(tmp_path / "use.py"), str(library)]
     ended = subprocess.run(command, capture_output=True, text=True)
     schema = "facade_dictionaries::joined(Dict(str, Tensor) _0, Dict(str, int[]) _1, int _2, Tensor? _3) -> "
     assert ended.stdout == f"[3.0, 3.0] {schema}(Dict(str, Tensor) _0, Dict(str, int) _1, str[] _2)\n", ended.stderr

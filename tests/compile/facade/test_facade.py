@@ -58,8 +58,8 @@ def test_functions_of_a_module_give_what_pybind11s_give(tmp_path: Path) -> None:
 
 
 def test_libraries_compute_with_autograd_threads_and_ops_and_share_nothing(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        options = ["-O0", f"-DFACADE_TEST_NAMESPACE=facade_{name}"]
+    for name, parts in (("one", []), ("other", ["-DFACADE_TEST_OTHER"])):
+        options = ["-O0", f"-DFACADE_TEST_NAMESPACE=facade_{name}", *parts]
         compile_library("facade", name, [SUPPORT / "semantics_source.cpp"], tmp_path / f"{name}.so", options)
     ended = subprocess.run(
         [forked_python.python(), str(SUPPORT / "semantics.py"), str(tmp_path)], capture_output=True, text=True

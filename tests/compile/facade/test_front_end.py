@@ -1,12 +1,15 @@
 """What the compiler's front end refuses in a source on the facade: all lines, and who needs them."""
 
+import re
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from facade.compiling import cuda_command
 
 from opforge.builders.facade.flags import INCLUDE
 from opforge.builders.facade.front_end import refusals, standard_of
@@ -63,17 +66,14 @@ def test_every_line_of_a_source_in_cuda_is_found_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc on PATH")
-def test_a_source_in_cuda_may_have_macros_of_names_that_it_asks_for_nowhere(tmp_path: Path) -> None:
-    text = """#define CUDA_NUM_THREADS 1024
-#include <ATen/ATen.h>
-#include <ATen/cuda/CUDAApplyUtils.cuh>
-__global__ void k(int* p) { *p = CUDA_NUM_THREADS; }
-"""
-    (tmp_path / "op.cu").write_text(text)
-    with tempfile.TemporaryDirectory() as work:
-        nvcc = shutil.which("nvcc") or ""
-        said = refusals(["g++"], find_sources([tmp_path / "op.cu"]), TORCH, Path(work), nvcc=nvcc)
-    assert (said.obstacles, said.not_judged) == ([], [])
+@pytest.mark.parametrize(("header", "has_it"), [("CUDAApplyUtils.cuh", False), ("detail/KernelUtils.h", True)])
+def test_a_source_in_cuda_may_have_macros_of_names_that_it_asks_for_nowhere(
+    tmp_path: Path, header: str, has_it: bool
+) -> None:
+    (tmp_path / "op.cu").write_text(f"#include <ATen/ATen.h>\n#include <ATen/cuda/{header}>\n")
+    words = ["-E" if word == "-c" else word for word in cuda_command("op", tmp_path / "op.cu", tmp_path / "op.ii")]
+    subprocess.run(words, check=True)
+    assert bool(re.search(r"\bCUDA_NUM_THREADS\b", (tmp_path / "op.ii").read_text())) == has_it
 
 
 SAID_BY_NVCC = """\

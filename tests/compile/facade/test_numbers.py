@@ -86,7 +86,7 @@ def are_near(mine, other):
     return mine[:3] == other[:3] and all(
         one == two or abs(one - two) <= bound for one, two in zip(mine[3], other[3], strict=True))
 torch.manual_seed(0)
-count, different = 0, []
+count, different, refused = 0, [], set()
 dtypes = "float16 bfloat16 float32 float64 int64 int32 uint8 bool complex64".split()
 dtypes += [f"float8_{form}" for form in ("e5m2", "e4m3fn", "e4m3fnuz")]
 numbers = (0, 1, 2, 3, -1, -2, 300, 0.5, 2.0, 3.0, -0.5, -2.0, 0.1, 1e30, 2**40)
@@ -98,11 +98,15 @@ for dtype, shape, numbers in cases:
     x = (torch.randn(shape) * 3 + 1).to(getattr(torch, dtype))
     for y in numbers:
         for name, f in (expected | near).items():
-            mine, other = outcome(getattr(op, name), x, y), outcome(f, x, y)
             count += 1
+            if (kind := (name, dtype, type(y))) in refused:
+                continue
+            mine, other = outcome(getattr(op, name), x, y), outcome(f, x, y)
             if "on torch's stable ABI" in str(mine):
                 continue
             if isinstance(mine, str) and isinstance(other, str):
+                if dtype.startswith("float8"):  # most operators have no kernel, and an error of torch's takes 6 ms
+                    refused.add(kind)
                 continue
             may_differ = name in near and not (y in exact.get(name, ()) and x.is_floating_point())
             compared = may_differ and not isinstance(mine, str) and not isinstance(other, str)

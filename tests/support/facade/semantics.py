@@ -121,19 +121,20 @@ def two_libraries_share_nothing():
 
 
 def ops_have_the_schemas_that_the_source_states():
+    x = torch.ones(2, 3)
     for namespace in ("facade_one", "facade_other"):
-        ops = getattr(torch.ops, namespace)
-        x = torch.ones(2, 3)
-        assert str(ops.twice.default._schema) == f"{namespace}::twice(Tensor x, *, float by=2.) -> Tensor"
-        assert str(ops.deduced.default._schema) == f"{namespace}::deduced(Tensor _0, int _1, Tensor? _2) -> Tensor _0"
-        assert torch.equal(ops.twice(x, by=3.0), x * 3) and ops.twice(x.to("meta")).shape == (2, 3)
-        assert ops.pair(x, [1], "four")[1] == 4 and ops.pair(x, [1], "four")[0].tolist() == [3.0, 3.0]
-        assert ops.pair(x, None, "")[0].shape == (2, 3)
-        assert torch.equal(ops.deduced(x, 2, None), x * 2) and torch.equal(ops.deduced(x, 2, x), x * 3)
-        assert error(ops.refused, x) == ("IndexError", "refused 1")
-        assert error(ops.through_function, x) == ("IndexError", "no such power: -7")
-        leaf = torch.ones(2, requires_grad=True)
-        assert torch.autograd.grad(ops.deduced(leaf, 3, None).sum(), leaf)[0].tolist() == [3.0, 3.0]
+        twice = getattr(torch.ops, namespace).twice
+        assert str(twice.default._schema) == f"{namespace}::twice(Tensor x, *, float by=2.) -> Tensor"
+        assert torch.equal(twice(x, by=3.0), x * 3) and twice(x.to("meta")).shape == (2, 3)
+    ops = torch.ops.facade_one
+    assert str(ops.deduced.default._schema) == "facade_one::deduced(Tensor _0, int _1, Tensor? _2) -> Tensor _0"
+    assert ops.pair(x, [1], "four")[1] == 4 and ops.pair(x, [1], "four")[0].tolist() == [3.0, 3.0]
+    assert ops.pair(x, None, "")[0].shape == (2, 3)
+    assert torch.equal(ops.deduced(x, 2, None), x * 2) and torch.equal(ops.deduced(x, 2, x), x * 3)
+    assert error(ops.refused, x) == ("IndexError", "refused 1")
+    assert error(ops.through_function, x) == ("IndexError", "no such power: -7")
+    leaf = torch.ones(2, requires_grad=True)
+    assert torch.autograd.grad(ops.deduced(leaf, 3, None).sum(), leaf)[0].tolist() == [3.0, 3.0]
     torch.library.opcheck(
         torch.ops.facade_one.twice.default, (torch.randn(3),), test_utils=("test_schema", "test_faketensor")
     )
