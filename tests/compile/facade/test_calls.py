@@ -3,7 +3,7 @@
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,12 +24,10 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture
-def only_new_objects() -> Iterator[None]:
-    """Has the collector look at what a test makes alone, and not at the objects of all that is imported."""
+def only_new_objects() -> None:
+    """Has the collector look at what a test makes alone: it takes seconds for all that has been imported."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def _refused(module: ModuleType, x: torch.Tensor) -> None:
