@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import os
@@ -98,6 +99,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=others)
         items[:] = left
+
+
+def pytest_collection_finish() -> None:
+    """Has `gc.collect` look at what tests make alone: a look at all that was imported and collected takes 0.6 s."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
