@@ -57,7 +57,8 @@ def inputs(batch, heads, length, size, dtype=torch.float32, keys=None):
     return [tensor.requires_grad_() for tensor in randoms(shapes, dtype)]
 
 
-def test_the_cases_hold_on_each_level(op):
+@pytest.mark.parametrize("op", [pytest.param("x86-64", marks=ANOTHER_LEVEL)], indirect=True)
+def test_the_cases_hold_on_another_level(op):
     """The contract tries them on this CPU's own level alone."""
     cases.check_results(SparseAttnBuilder, op)
 
