@@ -116,6 +116,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = left
 
 
+def pytest_collection_finish() -> None:
+    """Has `gc.collect` look at what tests make alone: a look at all that was imported and collected takes 0.6 s."""
+    gc.freeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips what is marked as long, with its reason.
 
@@ -237,8 +242,12 @@ def _forget(probed_compilers):
 
 @pytest.fixture
 def builds_are_shared(own_store, shared_store, monkeypatch):
-    """For tests of what ops compute: they are built once in a session, not in each test's own store."""
+    """For tests of what ops compute: they are built once in a session, not in each test's own store.
+
+    What look-ups remember is shared too: a load without it takes 0.1 s.
+    """
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_store.parent / "shared-caches"))
 
 
 @pytest.fixture

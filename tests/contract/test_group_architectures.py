@@ -13,7 +13,7 @@ import opforge
 from opforge.builders.inspection.examine import examine
 from opforge.builders.load_op import find
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 KERNEL = """\
 __global__ void @NAME@_kernel(float* x) { x[threadIdx.x] *= FACTOR; }
 extern "C" void @NAME@(float* x) { @NAME@_kernel<<<1, 32>>>(x); }

@@ -6,20 +6,47 @@ import importlib
 import platform
 
 import pytest
+from support import tiers
 
 from opforge.builders.cpu import BUILDERS
 from opforge.foundation.lazy import cached_property
 from opforge.ops.cases import CASES, Promise, load_cases
 from opforge.testing import OpContract
+from opforge.testing.contract import skip
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
+
+
+class OfOwnOps(OpContract):
+    """The contract without what another of its tests shows too; the third tier runs all.
+
+    Shapes of work for several threads are tried in each dtype for an op's first case, and in one for each other case.
+    """
+
+    def _trace(self, case, function, dynamic):
+        # torch.library.opcheck compares the fake kernel for fixed sizes, and one graph serves all of the other shapes.
+        if dynamic or tiers.is_long():
+            super()._trace(case, function, dynamic)
+
+    def _promising(self, promise, every=False, larger=False):
+        if tiers.is_long() or not larger:
+            return super()._promising(promise, every, larger)
+        tried = [one for one in super()._promising(promise, every, larger) if not self._is_spared(promise, one)]
+        return tried or skip("the test of threads repeats each of the calls")
+
+    def _is_spared(self, promise, tried):
+        case = tried.case
+        number = self._cases.index(case)
+        is_another_dtype = number > 0 and tried.dtype != case.dtypes[number % len(case.dtypes)]
+        is_repeated_with_threads = promise is Promise.REPEATS and Promise.THREADS in case.promises
+        return is_repeated_with_threads or (is_another_dtype and tried.shape in case.many())
 
 
 def contract_of(name):
     """Returns the class of tests for a builder."""
     module, _, kind = BUILDERS[name].partition(":")
     builder = getattr(importlib.import_module(module), kind)
-    return type(f"Test{name.removesuffix('Builder')}", (OpContract,), {"builder": builder, "__module__": __name__})
+    return type(f"Test{name.removesuffix('Builder')}", (OfOwnOps,), {"builder": builder, "__module__": __name__})
 
 
 for _name in CASES:

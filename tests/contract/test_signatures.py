@@ -88,7 +88,10 @@ opforge.load("x", ["x.cpp"], extra_cflags=3)
 """
 
 
-@pytest.mark.parametrize("python", ["3.11", "3.14"])
+ANOTHER = pytest.param("3.14", marks=pytest.mark.long("has the type checker read all again, for another Python"))
+
+
+@pytest.mark.parametrize("python", ["3.11", ANOTHER])
 def test_a_type_checker_knows_every_keyword_and_its_type(tmp_path, monkeypatch, python):
     monkeypatch.setenv("MYPY_CONFIG_FILE_DIR", str(tmp_path))  # mypy sets it
     (tmp_path / "mypy.ini").write_text(MYPY_SETTINGS)

@@ -13,7 +13,7 @@ from opforge.ops import CPUAdagrad, CPUAdam, CPULion, FusedAdam, FusedLamb, Fuse
 from opforge.ops.optimizers.cpu_optimizer import load_op
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
 run = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 rates = st.sampled_from([0.0, 1e-4, 1e-2, 0.3])

@@ -43,7 +43,7 @@ def on_host(builder: type, folder: Path) -> type:
         "define_macros": {},
         "folder": str(folder),
         "include_dirs": [str(RUNTIME)],
-        "extra_compile_args": ["-O1"],
+        "extra_compile_args": ["-O0"],
         "__module__": __name__,
     }
     return type(builder.__name__, (builder,), members)

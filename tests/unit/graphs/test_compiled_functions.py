@@ -296,8 +296,10 @@ def test_its_text_says_how_often_it_was_found_and_compiled(wrapped):
 @pytest.fixture
 def thresholds():
     before = gc.get_threshold()
+    gc.unfreeze()  # what conftest.py has frozen
     yield before
     gc.set_threshold(*before)
+    gc.freeze()
 
 
 def test_garbage_is_looked_for_rarely_while_a_function_is_found(wrapped, of_torch, sessions, thresholds, monkeypatch):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from support.processes import ranks
+from support.processes import forked_python, ranks
 from torch.distributed import ReduceOp
 
 from opforge.builders.cpu.ccl_comm import CCLCommBuilder
@@ -48,7 +48,7 @@ print(*builder.is_compatible().reasons)
             environment["CCL_ROOT"] = root
         elif os.path.exists(f"{sys.prefix}/include/oneapi/ccl.hpp"):
             continue
-        command = [sys.executable, "-c", code]
+        command = [forked_python.python(), "-c", code]
         output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
         assert output.splitlines()[0] == is_listed
         assert output.splitlines()[1].startswith(f"no oneCCL in {root or sys.prefix}: set CCL_ROOT to an installation")

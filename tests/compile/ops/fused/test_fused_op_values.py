@@ -25,6 +25,11 @@ def test_nan_and_inf_propagate_as_in_torchs_fused_kernel(fused_adam):
             assert torch.equal(kind(ours), kind(torchs))
 
 
+def step_of(op):
+    """Returns which part of many values an op gets: Triton's interpreter takes seconds for all."""
+    return 7 if op.__name__.startswith("triton_") else 1
+
+
 def test_low_precision_results_round_to_nearest_even(fused_adam):
     # With betas of 1, v = 1 and eps = 0 a step of lr = 1 takes a parameter from 0 to exactly -exp_avg.
     torch.manual_seed(1)
@@ -32,6 +37,7 @@ def test_low_precision_results_round_to_nearest_even(fused_adam):
     ties = [(torch.arange(0, 2**31, 1 << shift) + (1 << shift - 1)).to(torch.int32) for shift in (16, 13)]
     subnormal = torch.linspace(-6.2e-5, 6.2e-5, 8193)
     value = torch.cat([anything, ties[0].view(torch.float32), ties[1][::7].view(torch.float32), subnormal])
+    value = value[:: step_of(fused_adam)].contiguous()
     numbers = {"lr": 1.0, "beta1": 1.0, "beta2": 1.0, "eps": 0.0, "weight_decay": 0.0, "bias_correction": False}
     for dtype in LOW:
         tensors = [torch.zeros(value.numel(), dtype=dtype), torch.zeros_like(value), value, torch.ones_like(value)]
@@ -44,8 +50,8 @@ def test_low_precision_results_round_to_nearest_even(fused_adam):
 
 def test_a_step_with_a_rate_of_zero_keeps_every_16_bit_value(fused_adam):
     for dtype in LOW:
-        every = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(dtype)
-        tensors = [every.clone(), torch.zeros_like(every), torch.zeros(65536), torch.zeros(65536)]
+        every = torch.arange(-32768, 32768, step_of(fused_adam), dtype=torch.int32).to(torch.int16).view(dtype)
+        tensors = [every.clone(), torch.zeros_like(every), *torch.zeros(2, every.numel())]
         run_adam(fused_adam, [tensors], lr=0.0, weight_decay=0.0)
         number = ~every.isnan()
         assert torch.equal(tensors[0][number], every[number])

@@ -47,8 +47,9 @@ MIXED = [
 @pytest.mark.parametrize("fused_ops", ["gpu", "triton"], indirect=True)
 def test_the_cases_hold_for_the_gpus_source_and_triton_too(fused_ops):
     """The contract tries them with the host's kernels alone."""
-    for builder, op in zip(TRITON if is_interpreted(fused_ops[0]) else HOST, fused_ops, strict=True):
-        cases.check_results(builder, op)
+    interpreted = is_interpreted(fused_ops[0])
+    for builder, op in zip(TRITON if interpreted else HOST, fused_ops, strict=True):
+        cases.check_results(builder, op, short=interpreted)
 
 
 @pytest.mark.parametrize(("params", "grads", "states"), MIXED)
@@ -88,7 +89,7 @@ def test_lamb_of_mixed_dtypes(fused_lamb, params, grads, states):
 
 
 SHAPES = [(), (0,), (1,), (3, 0), (7,), (8,), (255,), (257,), (2047,), (2048,), (2049,), (4096,), (33, 311), (20_001,)]
-INTERPRETED_SHAPES = [(), (0,), (7,), (2047,), (2049,), (33, 311)]
+INTERPRETED_SHAPES = [(), (0,), (7,), (2047,), (33, 65)]
 """The interpreter takes as long for each block as the others for all shapes."""
 
 
@@ -194,9 +195,9 @@ def test_bias_correction_on_the_device_has_no_cancellation(fused_adam, step):
 
 
 def test_lambs_sums_repeat_and_its_ratio_has_bounds(fused_lamb):
-    results = []
+    results, size = [], 5003 if is_interpreted(fused_lamb) else 100_003
     for _ in range(2):
-        many = [inputs((100_003,), seed=1), inputs((17,), seed=2)]
+        many = [inputs((size,), seed=1), inputs((17,), seed=2)]
         ratios = run_lamb(fused_lamb, many)
         results.append((ratios, many))
     assert torch.equal(results[0][0], results[1][0])

@@ -19,18 +19,37 @@
 #define __launch_bounds__(...)
 #define CUDART_VERSION 13000
 
-struct uint2 {
-    uint32_t x, y;
+// Copied member by member: an unoptimised copy of all at once is a memcpy, which calls no function at an access.
+template <typename T>
+struct HostVector2 {
+    T x, y;
+    HostVector2() = default;
+    HostVector2(T first, T second) : x(first), y(second) {}
+    HostVector2(const HostVector2& other) : x(other.x), y(other.y) {}
+    HostVector2& operator=(const HostVector2& other) {
+        x = other.x;
+        y = other.y;
+        return *this;
+    }
 };
-struct uint4 {
-    uint32_t x, y, z, w;
+template <typename T>
+struct HostVector4 {
+    T x, y, z, w;
+    HostVector4() = default;
+    HostVector4(T first, T second, T third, T fourth) : x(first), y(second), z(third), w(fourth) {}
+    HostVector4(const HostVector4& other) : x(other.x), y(other.y), z(other.z), w(other.w) {}
+    HostVector4& operator=(const HostVector4& other) {
+        x = other.x;
+        y = other.y;
+        z = other.z;
+        w = other.w;
+        return *this;
+    }
 };
-struct float2 {
-    float x, y;
-};
-struct float4 {
-    float x, y, z, w;
-};
+using uint2 = HostVector2<uint32_t>;
+using uint4 = HostVector4<uint32_t>;
+using float2 = HostVector2<float>;
+using float4 = HostVector4<float>;
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
