@@ -39,7 +39,9 @@ def run(function=flat, count=6):
 
 
 class TestFound:
-    def test_it_needs_no_compiler_and_not_the_same_torch_or_program(self, machines, tmp_path, monkeypatch):
+    def test_it_needs_no_compiler_and_not_the_same_torch_or_program(
+        self, machines, compiles_cpp, tmp_path, monkeypatch
+    ):
         """torch's own names of libraries are digests of a command with the paths of the compiler and of torch."""
         for known in ("defined", "python_fakes"):  # the ops of other tests, which the other process will not have
             monkeypatch.setattr(library, known, {})
