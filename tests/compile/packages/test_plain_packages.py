@@ -68,7 +68,7 @@ def packed(folder, out, **options):
 
 
 @triton_parts.needs_triton
-def test_a_triton_op_is_launched_from_its_package_without_triton_and_a_compiler(project, tmp_path):
+def test_a_triton_op_is_launched_from_its_package_without_triton_and_a_compiler(project, cuda_driver, tmp_path):
     (variant,) = packed(project, tmp_path / "out")
     toolkit = plain.backend_version(reading.read(str(project)), Target.parse("cuda:sm_80")).replace(".", "")
     assert variant.label == f"torch-stable-abi210-cu{toolkit}-{os.uname().machine}-linux"
@@ -78,7 +78,7 @@ def test_a_triton_op_is_launched_from_its_package_without_triton_and_a_compiler(
     env = {
         "PATH": path,
         "VARIANT": variant.folder,
-        "LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path),
+        "LD_LIBRARY_PATH": cuda_driver,
         "FAKE_GPU_LOG": str(log),
         "FAKE_GPU_PARAMETERS": "6",
         "FAKE_GPU_CAPABILITY": "80",

@@ -63,8 +63,8 @@ def prebuilt(tmp_path_factory):
     return {"folder": folder, "path": path, "mark": mark, "drivers": drivers}
 
 
-@pytest.fixture
-def launch_all(prebuilt, tmp_path):
+@pytest.fixture(scope="module")
+def launch_all(prebuilt, tmp_path_factory):
     """Loads and launches the prebuilt op in processes without Triton and compilers.
 
     For each case it returns the op's origin and error, and the calls of the driver. A case has variables of the fake
@@ -72,6 +72,7 @@ def launch_all(prebuilt, tmp_path):
     """
 
     def run(*cases: dict[str, str], driver: Any = None):
+        tmp_path = tmp_path_factory.mktemp("launched")
         if driver is not None:  # a file in the place of CUDA's driver, or none if it is empty
             moved = (prebuilt["drivers"] / CUDA).rename(prebuilt["folder"] / CUDA)
             if driver:
@@ -109,60 +110,21 @@ def launch_all(prebuilt, tmp_path):
     return run
 
 
-@pytest.fixture
-def launch(launch_all):
-    """As `launch_all`, for one case."""
-
-    def run(do: str = SCALE, **case: str):
-        (outcome,) = launch_all({"do": do, **case})
-        return outcome
-
-    return run
-
-
-def test_a_prebuilt_kernel_is_launched_without_triton_and_without_a_compiler(launch):
-    outcome, calls = launch(f"{SCALE}\nop.scale(Tensor(64), Tensor(8192, 1), 2)")
-    assert outcome["error"] == "" and outcome["origin"] not in ("built", "jit")
-    loads = [call for call in calls if call.startswith("cuModuleLoadData")]
-    assert loads == ["cuModuleLoadData ELF"], "an image is loaded once"
-    assert "cuModuleGetFunction scale" in calls
-    first, second = [call for call in calls if call.startswith("cuLaunchKernel")]
-    # x, y, count, by (0.5 as a float32), and two pointers that Triton appends, which are null here
-    assert first == "cuLaunchKernel grid 2 1 1 threads 128 shared 0 stream 4242 1000 2000 800 3f000000 0 0"
-    assert second.endswith(" 40 2000 800 40000000 0 0")
-
-
-def test_the_best_image_for_the_device_is_loaded(launch_all):
-    kinds = {"80": "ELF", "86": "ELF", "90": "ELF", "100": "text", "120": "text"}
-    outcomes = launch_all(*({"FAKE_GPU_CAPABILITY": capability} for capability in kinds))
-    for (outcome, calls), (capability, kind) in zip(outcomes, kinds.items(), strict=True):
-        assert outcome["error"] == "" and f"cuModuleLoadData {kind}" in calls, capability
-
-
-def test_each_device_gets_its_own_module(launch):
-    outcome, calls = launch(f"{SCALE}\nop.scale(Tensor(64, device=1), Tensor(64), 2)")
-    assert outcome["error"] == ""
-    assert calls.count("cuModuleLoadData ELF") == 2 and calls.count("cuDevicePrimaryCtxRetain") == 2
-
-
-def test_a_first_launch_may_be_captured_in_a_graph(launch):
-    do = f"{SCALE}\nop.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1, 1.0)"
-    outcome, calls = launch(do, FAKE_GPU_CAPTURING="1")
-    assert outcome["error"] == "" and calls.count("cuModuleLoadData ELF") == 2
-
-
-def test_a_thread_without_a_context_gets_one_for_the_launch_only(launch):
-    do = f"import threading\nother = threading.Thread(target=lambda: {SCALE})\n{SCALE}\nother.start(); other.join()"
-    outcome, calls = launch(do)
-    assert outcome["error"] == "" and len([call for call in calls if call.startswith("cuLaunchKernel")]) == 2
-    assert calls.count("cuModuleLoadData ELF") == 1 and calls.count("cuDevicePrimaryCtxRetain") == 1
-
-
-def test_an_empty_tensor_launches_nothing(launch):
-    outcome, calls = launch("op.scale(Tensor(4096, 0), Tensor(8192, 0), 0.5)")
-    assert outcome["error"] == "" and not [call for call in calls if call.startswith("cuLaunchKernel")]
-
-
+TWO_DEVICES = f"{SCALE}\nop.scale(Tensor(64, device=1), Tensor(64), 2)"
+THREADS = f"import threading\nother = threading.Thread(target=lambda: {SCALE})\n{SCALE}\nother.start(); other.join()"
+SMALL = "op.kernels.launch('scale_512', (1, 1, 1), Tensor(0), Tensor(0), 1, 1.0)"
+KINDS = {"80": "ELF", "86": "ELF", "90": "ELF", "100": "text", "120": "text"}
+"""The capability of a device -> what is loaded for it: machine code, or PTX."""
+CASES = {
+    "twice": {"do": f"{SCALE}\nop.scale(Tensor(64), Tensor(8192, 1), 2)"},
+    "two devices": {"do": TWO_DEVICES},
+    "capturing": {"do": f"{SCALE}\n{SMALL}", "FAKE_GPU_CAPTURING": "1"},
+    "a thread": {"do": THREADS},
+    "empty": {"do": "op.scale(Tensor(4096, 0), Tensor(8192, 0), 0.5)"},
+    "hip": {"do": TWO_DEVICES, "target": "hip:gfx942"},
+    "hip fails": {"target": "hip:gfx942", "FAKE_GPU_FAIL": "hipModuleLoadData=209"},
+    **{capability: {"FAKE_GPU_CAPABILITY": capability} for capability in KINDS},
+}
 REASONS = (
     ({"FAKE_GPU_CAPABILITY": "75"}, ", and device 0 is sm_75: build it for that too"),
     (
@@ -190,9 +152,56 @@ REASONS = (
 )
 
 
-def test_a_kernel_that_cannot_be_launched_raises_the_reason(launch_all):
-    outcomes = launch_all(*(case for case, _reason in REASONS))
-    for (outcome, _calls), (_case, reason) in zip(outcomes, REASONS, strict=True):
+@pytest.fixture(scope="module")
+def launched(launch_all):
+    """The outcomes of CASES by their names, and those of REASONS by the reason, all by one program."""
+    cases = {**CASES, **{reason: case for case, reason in REASONS}}
+    return dict(zip(cases, launch_all(*cases.values()), strict=True))
+
+
+def test_a_prebuilt_kernel_is_launched_without_triton_and_without_a_compiler(launched):
+    outcome, calls = launched["twice"]
+    assert outcome["error"] == "" and outcome["origin"] not in ("built", "jit")
+    loads = [call for call in calls if call.startswith("cuModuleLoadData")]
+    assert loads == ["cuModuleLoadData ELF"], "an image is loaded once"
+    assert "cuModuleGetFunction scale" in calls
+    first, second = [call for call in calls if call.startswith("cuLaunchKernel")]
+    # x, y, count, by (0.5 as a float32), and two pointers that Triton appends, which are null here
+    assert first == "cuLaunchKernel grid 2 1 1 threads 128 shared 0 stream 4242 1000 2000 800 3f000000 0 0"
+    assert second.endswith(" 40 2000 800 40000000 0 0")
+
+
+def test_the_best_image_for_the_device_is_loaded(launched):
+    for capability, kind in KINDS.items():
+        outcome, calls = launched[capability]
+        assert outcome["error"] == "" and f"cuModuleLoadData {kind}" in calls, capability
+
+
+def test_each_device_gets_its_own_module(launched):
+    outcome, calls = launched["two devices"]
+    assert outcome["error"] == ""
+    assert calls.count("cuModuleLoadData ELF") == 2 and calls.count("cuDevicePrimaryCtxRetain") == 2
+
+
+def test_a_first_launch_may_be_captured_in_a_graph(launched):
+    outcome, calls = launched["capturing"]
+    assert outcome["error"] == "" and calls.count("cuModuleLoadData ELF") == 2
+
+
+def test_a_thread_without_a_context_gets_one_for_the_launch_only(launched):
+    outcome, calls = launched["a thread"]
+    assert outcome["error"] == "" and len([call for call in calls if call.startswith("cuLaunchKernel")]) == 2
+    assert calls.count("cuModuleLoadData ELF") == 1 and calls.count("cuDevicePrimaryCtxRetain") == 1
+
+
+def test_an_empty_tensor_launches_nothing(launched):
+    outcome, calls = launched["empty"]
+    assert outcome["error"] == "" and not [call for call in calls if call.startswith("cuLaunchKernel")]
+
+
+def test_a_kernel_that_cannot_be_launched_raises_the_reason(launched):
+    for _case, reason in REASONS:
+        outcome, _calls = launched[reason]
         assert outcome["error"].startswith("KernelLaunchError: scale: the kernel '") and reason in outcome["error"]
 
 
@@ -205,11 +214,8 @@ def test_a_driver_that_is_missing_or_lacks_a_needed_function(launch_all, tmp_pat
     assert "the CUDA driver is too old: it has no function cuLaunchKernel" in outcome["error"]
 
 
-def test_the_same_launcher_serves_hip(launch_all):
-    do = f"{SCALE}\nop.scale(Tensor(64, device=1), Tensor(64), 2)"
-    (outcome, calls), (failed, _calls) = launch_all(
-        {"do": do, "target": "hip:gfx942"}, {"target": "hip:gfx942", "FAKE_GPU_FAIL": "hipModuleLoadData=209"}
-    )
+def test_the_same_launcher_serves_hip(launched):
+    (outcome, calls), (failed, _calls) = launched["hip"], launched["hip fails"]
     assert outcome["error"] == ""
     launches = [call for call in calls if call.startswith("hipModuleLaunchKernel")]
     assert launches[0] == "hipModuleLaunchKernel grid 2 1 1 threads 256 shared 0 stream 4242 1000 2000 800 3f000000 0 0"
