@@ -168,6 +168,8 @@ def test_the_hubs_own_loader_loads_it(out):
     python = os.environ.get("HUB_KERNELS_PYTHON", sys.executable)
     if python == sys.executable and importlib.util.find_spec("kernels") is None:
         pytest.skip("needs the hub's loader: pip install kernels==0.17.2, or HUB_KERNELS_PYTHON=python with it")
+    if python == sys.executable:
+        python = forked_python.python()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [python, "-c", LOAD, str(out[0])]
     done = subprocess.run(command, env={**environment, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)

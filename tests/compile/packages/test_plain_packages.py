@@ -99,7 +99,9 @@ def test_functions_outside_of_the_packages_python_are_refused(project, tmp_path)
     assert "Name a module of it: scale.functions:bind" in str(caught.value)
 
 
-def test_plain_functions_of_a_builder_alone_are_called_from_their_package(tmp_path, builds_are_shared, monkeypatch):
+def test_plain_functions_of_a_builder_alone_are_called_from_their_package(
+    tmp_path, builds_are_shared, forked_children, monkeypatch
+):
     source = 'extern "C" __attribute__((visibility("default"))) float half(float x) { return x / 2; }\n'
     write(tmp_path, "half_of.cpp", source)
     write(tmp_path, "half_functions.py", "def bind(op):\n    return {'quarter': lambda x: op.half(op.half(x))}\n")

@@ -110,7 +110,7 @@ def figures_of(folder, pattern, builders):
     """Returns the figures of kernels by their names with the architecture behind."""
     arguments = f"import sys; sys.argv[1:] = [{pattern!r}, *{builders!r}]\n"
     environment = {"TRITON_CACHE_DIR": str(folder / "triton")}  # the cache would not compile
-    return json.loads(child_processes.run_python(arguments + COMPILE, timeout=600, cwd=str(folder), env=environment))
+    return json.loads(child_processes.run_with_torch(arguments + COMPILE, timeout=600, cwd=str(folder), env=environment))
 
 
 def check(name, figure):
@@ -137,7 +137,7 @@ def test_attention_fits_the_shared_memory_of_every_architecture(tmp_path):
     names, archs = ("_bf16_", (*CUDA, *HIP)) if LONG else some
     arguments = f"import sys; sys.argv[1:] = [{names!r}, *{archs!r}]\n"
     environment = {"TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    output = child_processes.run_python(arguments + FITS, timeout=900, cwd=str(tmp_path), env=environment)
+    output = child_processes.run_with_torch(arguments + FITS, timeout=900, cwd=str(tmp_path), env=environment)
     count, problems = json.loads(output)
     assert problems == [] and count == ((16 + 18 + 4) * 11 if LONG else 4)
 

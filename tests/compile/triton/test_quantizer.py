@@ -22,7 +22,7 @@ def test_codes_and_dequantized_values_agree_with_the_reference(groups, size, bit
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize(("groups", "size"), [(2, 8208), (1, 66002)])
+@pytest.mark.parametrize(("groups", "size"), [(2, 8208), (1, 20002)])
 def test_a_group_longer_than_any_block_is_quantized_in_two_passes(groups, size, bits, symmetric):
     check_quantization(groups, size, bits, symmetric, torch.float16)
 
