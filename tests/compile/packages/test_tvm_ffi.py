@@ -102,5 +102,7 @@ def test_the_hubs_own_loader_loads_it(folder):
         pytest.skip("not run: needs the hub's loader: pip install kernels==0.17.2")
     code = "import sys, pathlib, kernels, torch\nmodule = kernels.get_local_kernel(pathlib.Path(sys.argv[1]))\n"
     code += "print(module.twice(torch.ones(2)).tolist())\n"
-    done = subprocess.run([forked_python.python(), "-c", code, str(folder[0])], capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        [forked_python.python(), "-c", code, str(folder[0])], capture_output=True, text=True, timeout=250
+    )
     assert done.stdout == "[2.0, 2.0]\n", done.stderr

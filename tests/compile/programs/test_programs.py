@@ -95,7 +95,9 @@ class TestLoaded:
         assert not any(where in content for content in contents), "torch may lie elsewhere"
         (tmp_path / "empty").mkdir()
         env = {"PATH": str(tmp_path / "empty"), "OPFORGE_CACHE_DIR": str(tmp_path / "none"), "FILE": file}
-        python = os.path.join(forked_python.commands(compiling=True), "python")  # torch opens programs with its compiler
+        python = os.path.join(
+            forked_python.commands(compiling=True), "python"
+        )  # torch opens programs with its compiler
         out = child_processes.run_python(ELSEWHERE, python, timeout=250, env=env)
         assert out.startswith("[1.0, 3.0] ") and not (tmp_path / "none").exists()
         again = f"{file}.again.pt2"  # saved after it was loaded, where no store has its ops
@@ -103,7 +105,9 @@ class TestLoaded:
         program = opforge.load_program(str(tmp_path / "again.pt2"), unsigned=True)
         assert program.module()(torch.tensor([-1.0, 2.0])).tolist() == [1.0, 3.0]
 
-    @pytest.mark.long("a process that imports another torch; the test above asserts that a program names no folder of it")
+    @pytest.mark.long(
+        "a process that imports another torch; the test above asserts that a program names no folder of it"
+    )
     def test_with_torch_in_another_folder(self, file, tmp_path):
         (tmp_path / "site").mkdir()
         for name in ("torch", "torchgen"):

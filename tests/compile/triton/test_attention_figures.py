@@ -110,7 +110,9 @@ def figures_of(folder, pattern, builders):
     """Returns the figures of kernels by their names with the architecture behind."""
     arguments = f"import sys; sys.argv[1:] = [{pattern!r}, *{builders!r}]\n"
     environment = {"TRITON_CACHE_DIR": str(folder / "triton")}  # the cache would not compile
-    return json.loads(child_processes.run_with_torch(arguments + COMPILE, timeout=600, cwd=str(folder), env=environment))
+    return json.loads(
+        child_processes.run_with_torch(arguments + COMPILE, timeout=600, cwd=str(folder), env=environment)
+    )
 
 
 def check(name, figure):
