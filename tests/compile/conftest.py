@@ -36,6 +36,14 @@ def interpreted(monkeypatch):
         yield
 
 
+@pytest.fixture(scope="session")
+def cuda_driver(tmp_path_factory):
+    """The folder of the fake driver of GPUs: processes with another one are forked from another server."""
+    from support.gpu import triton_parts
+
+    return triton_parts.fake_driver(tmp_path_factory.mktemp("driver"))
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Where a test's op is to lie; nothing is there yet."""

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import zipfile
 import zlib
@@ -14,6 +15,7 @@ import zlib
 import pytest
 from support import child_processes, sample_ops, text_files
 from support.kernels.projects import scale_project
+from support.processes import forked_python
 from support.remote import servers
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
@@ -33,7 +35,13 @@ class Publisher:
         (self.scratch / folder).mkdir(exist_ok=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.scratch / folder)
-            done = child_processes.run_command(*words, "--json", **{**self.variables, **changes})
+            env = {**self.variables, **changes}
+            if words == ("pack",):  # it and the processes that try the package have imported torch already
+                patch.setenv("PATH", f"{forked_python.commands()}:{os.environ['PATH']}")
+                argv = ["opforge", *words, "--json"]
+                done = subprocess.run(argv, env=child_processes.environment(**env), capture_output=True, text=True)
+            else:
+                done = child_processes.run_command(*words, "--json", **env)
         assert done.returncode == code, done.stdout + done.stderr
         return json.loads(done.stdout)
 
@@ -152,29 +160,38 @@ library.impl("often", lambda x: x.repeat(TIMES), "CPU")
 torch.library.register_fake("repeated::often", lambda x: x.new_empty(x.numel() * TIMES), lib=library)
 """
 COMPILED = """
-import torch, opforge
+import os, torch, opforge, torch._inductor.config
+torch._inductor.config.cpp.simdlen = 1  # the headers of vectors compile for a second
 with opforge.compiled("before"):  # what is registered from now on is seen
     pass
 import repeated
-def double(x):
-    return (torch.ops.repeated.often(x).view(1, -1) * 2).sin()
+def view(x):
+    return torch.ops.repeated.often(x).view(1, -1)
+def double(x):  # of this one torch makes a library
+    return (view(x) * 2).sin()
 with opforge.compiled("pair") as graphs:
-    got = torch.compile(double)(torch.ones(6))
-print(graphs.found, len(graphs.compiled), torch.equal(got, double(torch.ones(6))))
+    for function in (view, double)[: int(os.environ["FUNCTIONS"])]:
+        torch.compiler.reset()
+        got = torch.compile(function)(torch.ones(6))
+        print(torch.equal(got, function(torch.ones(6))), end=" ")
+print(graphs.found, len(graphs.compiled))
 """
 
 
 def test_what_torch_compile_has_compiled_is_found_by_the_next_process_without_a_compiler(own_store, tmp_path):
-    def run(name, **more):
-        env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name), "PYTHONPATH": str(tmp_path), **more}
-        env["PYTHONPATH"] += f":{child_processes.environment()['PYTHONPATH']}"
-        return child_processes.run_with_torch(COMPILED, env=env).split()
+    def run(name, functions, **more):
+        env = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / name), "FUNCTIONS": str(functions), **more}
+        env["PYTHONPATH"] = f"{tmp_path}:{child_processes.environment()['PYTHONPATH']}"
+        return child_processes.run_python(COMPILED, python, env=env).split()
 
+    python = os.path.join(forked_python.commands(compiling=True), "python")
     text_files.write(tmp_path, "repeated.py", f"TIMES = 2{REPEATED}")
-    assert run("first") == ["0", "1", "True"]
-    assert run("second", PATH=str(tmp_path)) == ["1", "0", "True"]
+    assert run("first", 2) == ["True", "True", "0", "2"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run("second", 2, PATH=str(empty)) == ["True", "True", "1", "0"]
     text_files.write(tmp_path, "repeated.py", f"TIMES = 3{REPEATED}")
-    assert run("third")[1:] == ["1", "True"], "what Python has registered for an op is compared"
+    assert run("third", 1) == ["True", "1", "1"], "what Python has registered for an op is compared"
 
 
 def test_a_program_and_its_ops_are_one_file_that_needs_no_compiler_and_is_checked(relu_folder, tmp_path):
@@ -191,18 +208,24 @@ opforge.save_program(os.environ["FILE"], torch.export.export(Model(), (torch.one
     child_processes.run_command("key", "trust", public, "--for", "program:*")
     file = str(tmp_path / "block.pt2")
     env = {"NAME": relu_folder.name, "SOURCE": str(relu_folder / "relu.cpp"), "FILE": file}
-    child_processes.run_with_torch(code, env=env)
+    python = os.path.join(forked_python.commands(compiling=True), "python")  # torch exports with its compiler
+    child_processes.run_python(code, python, env=env)
+    (tmp_path / "changed").mkdir()
+    _add_two_in_place_of_one(changed := shutil.copy(file, tmp_path / "changed" / "block.pt2"))
     load = """
-import os, torch, opforge
-try:
-    print(opforge.load_program(os.environ["FILE"]).module()(torch.tensor([-1.0, 2.0])).tolist())
-except opforge.errors.OpforgeError as error:
-    print("REFUSED", error)
+import sys, torch, opforge
+for file in sys.stdin.read().split():
+    try:
+        print(opforge.load_program(file).module()(torch.tensor([-1.0, 2.0])).tolist())
+    except opforge.errors.OpforgeError as error:
+        print("REFUSED", error)
 """
-    elsewhere = {"FILE": file, "PATH": str(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "none")}
-    assert child_processes.run_with_torch(load, env=elsewhere) == "[1.0, 3.0]\n"
-    _add_two_in_place_of_one(tmp_path / "block.pt2")
-    refused = child_processes.run_with_torch(load, env=elsewhere)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    env = child_processes.environment(PATH=str(empty), OPFORGE_CACHE_DIR=str(tmp_path / "none"))
+    done = subprocess.run([python, "-c", load], env=env, input=f"{file} {changed}", capture_output=True, text=True)
+    loaded, refused = done.stdout.splitlines()
+    assert loaded == "[1.0, 3.0]", done.stderr
     assert re.match(r"REFUSED .* the digest of models/\S+ differs from that in its statement", refused), refused
 
 

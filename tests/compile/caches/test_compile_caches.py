@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from support import child_processes, sample_ops, text_files
 
@@ -206,11 +208,15 @@ def two_ops(tmp_path):
     return load
 
 
-def test_a_tag_of_the_users_stays_in_front_and_is_patched_and_extended(two_ops):
+def test_a_load_in_another_thread_is_in_the_tag_and_one_of_the_users_stays_in_front_and_is_patched(two_ops):
     config = torch.compiler.config
     before = config.cache_key_tag
     try:
-        first = two_ops(0)
+        thread = threading.Thread(target=two_ops, args=(0,))
+        thread.start()
+        thread.join()
+        first = config.cache_key_tag
+        assert first != before
         config.cache_key_tag = "mine"
         assert two_ops(1).startswith("mine|opforge:") and first not in two_ops(1)
         own = config.cache_key_tag.removeprefix("mine")
@@ -220,13 +226,3 @@ def test_a_tag_of_the_users_stays_in_front_and_is_patched_and_extended(two_ops):
         assert config.cache_key_tag == "mine2" + own
     finally:
         config.cache_key_tag = before.partition("|opforge:")[0]
-
-
-def test_a_load_in_another_thread_is_in_the_tag(two_ops):
-    import threading
-
-    before = torch.compiler.config.cache_key_tag
-    thread = threading.Thread(target=two_ops, args=(0,))
-    thread.start()
-    thread.join()
-    assert torch.compiler.config.cache_key_tag != before

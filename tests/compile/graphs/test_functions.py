@@ -586,7 +586,7 @@ def test_what_cannot_be_read_is_compiled(machines, monkeypatch, caplog):
     assert "its facts cannot be read ('guards')" in caplog.text
 
 
-def test_libraries_of_inductor_are_the_bundles(machines, never_traced):
+def test_libraries_of_inductor_are_the_bundles(machines, compiles_cpp, never_traced):
     own = machines.enter("first")
     called(double, torch.ones(6), compiled=1)
     machines.enter("second", own)

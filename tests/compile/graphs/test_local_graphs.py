@@ -39,7 +39,9 @@ def run(function=flat, count=6):
 
 
 class TestFound:
-    def test_it_needs_no_compiler_and_not_the_same_torch_or_program(self, machines, tmp_path, monkeypatch):
+    def test_it_needs_no_compiler_and_not_the_same_torch_or_program(
+        self, machines, compiles_cpp, tmp_path, monkeypatch
+    ):
         """torch's own names of libraries are digests of a command with the paths of the compiler and of torch."""
         for known in ("defined", "python_fakes"):  # the ops of other tests, which the other process will not have
             monkeypatch.setattr(library, known, {})
@@ -166,30 +168,27 @@ class TestOps:
 
         return load
 
-    def test_one_that_is_loaded_after_the_first_compile_gives_a_miss(self, machines, op):
-        own = machines.enter("first")
+    def test_one_that_is_loaded_later_and_another_fake_kernel_give_a_miss_and_no_stale_graph(self, machines, op):
+        own = machines.enter("before")
         with opforge.compiled("views"):
             run(flat)
-        op()
-        machines.enter("second", own)
+        loaded = op()
+        first = machines.enter("first", own)
         with opforge.compiled("views") as graphs:
             run(flat)
         assert (graphs.found, len(graphs.compiled)) == (1, 1)
-
-    def test_another_fake_kernel_gives_a_miss_and_no_stale_graph(self, machines, op):
-        own, loaded = machines.enter("first"), op()
 
         def function(x):
             return loaded.relu(x).view(1, -1)
 
         with opforge.compiled("views"):
             run(function)
-        again = machines.enter("second", own)
+        second = machines.enter("second", first)
         with opforge.compiled("views") as graphs:
             run(function)
         assert graphs.compiled == ()
         loaded = op(lambda x: x.new_empty(x.shape))
-        machines.enter("third", again)
+        machines.enter("third", second)
         with opforge.compiled("views") as graphs:
             torch.compile(function)(torch.ones(6))
         assert len(graphs.compiled) == 1

@@ -64,7 +64,7 @@ def test_a_module_has_its_packages_version_also_in_another_process(tmp_path, roo
     assert opforge.get_kernel("acme/plain").__version__ == "2.3"
     text = "import torch, opforge; print(opforge.get_kernel('acme/plain').__version__)"
     for _ in range(2):  # the second one remembers
-        assert child_processes.run_python(text).strip() == "2.3"
+        assert child_processes.run_with_torch(text).strip() == "2.3"
 
 
 def test_a_package_that_states_its_own_version_keeps_it(tmp_path, root):

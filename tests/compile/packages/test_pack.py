@@ -18,7 +18,7 @@ from opforge.accelerator.target import Target
 from opforge.builders.lookup.remembered_lookups import LOOKUP_FIELDS
 from opforge.errors import PackError
 from opforge.packages.form import digests, metadata
-from opforge.packages.pack import git, reproducibility
+from opforge.packages.pack import git, reproducibility, variant_checks
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
 
@@ -130,22 +130,36 @@ class TestVariant:
         assert not [name for name in os.listdir(tmp_path) if name.startswith(".pack-")]
 
 
+PLAIN = 'extern "C" __attribute__((visibility("default"))) float half(float x) { return x / 2; }\n'
+BUILDER = """\
+import ctypes, os
+from opforge import OpBuilder
+
+
+class HalfBuilder(OpBuilder):
+    name, abi, sources = "half", "c", ["half.cpp"]
+    signatures = {"half": (ctypes.c_float, [ctypes.c_float])}
+"""
+
+
+def plain_project(folder, *more):
+    """Writes a package of a library with a plain C function; `more` are further lines of its builder."""
+    write(folder, "half.cpp", PLAIN)
+    write(folder, "ops.py", BUILDER + "".join(f"    {line}\n" for line in more))
+    text = 'name = "acme/half"\nversion = 1\nlicense = "MIT"\nbuilder = "ops:HalfBuilder"\n'
+    write(folder, "kernel.toml", text)
+
+
 class TestSameBytes:
     def test_two_packings_in_two_folders_are_the_same(self, folder, tmp_path):
-        scale_project(folder)
+        plain_project(folder)
         assert reproducibility.differences(reading.read(str(folder)), QUICK) == []
 
     def test_a_difference_is_named(self, folder, tmp_path):
-        scale_project(folder)
-        source = folder / "csrc" / "scale.cpp"
         # The path of the folder becomes a part of the library, as __FILE__ would without opforge's flags.
-        text = 'import os\nfrom opforge import OpBuilder\nclass B(OpBuilder):\n    name = "scale"\n'
-        text += '    sources = ["csrc/scale.cpp"]\n'
-        write(folder, "ops.py", text + '    define_macros = [("WHERE", str(len(os.path.dirname(__file__))))]\n')
-        write(folder, "kernel.toml", 'name = "acme/scale"\nversion = 1\nlicense = "MIT"\nbuilder = "ops:B"\n')
-        source.write_text(
-            source.read_text() + '\nextern "C" __attribute__((visibility("default"))) int where() { return WHERE; }\n'
-        )
+        plain_project(folder, 'define_macros = [("WHERE", str(len(os.path.dirname(__file__))))]')
+        where = 'extern "C" __attribute__((visibility("default"))) int where() { return WHERE; }\n'
+        write(folder, "half.cpp", PLAIN + where)
         assert any(
             path.endswith("/metadata.json") for path in reproducibility.differences(reading.read(str(folder)), QUICK)
         )
@@ -201,7 +215,11 @@ class TestTrial:
     @pytest.mark.parametrize(
         ("text", "outcome"),
         [
-            ("import nothing_of_that_name\n", r"1 error; ERROR tests/test_it\.py"),
+            pytest.param(
+                "import nothing_of_that_name\n",
+                r"1 error; ERROR tests/test_it\.py",
+                marks=pytest.mark.long("starts pytest for a package; test_errors_are_named_too has the line"),
+            ),
             (
                 "import pytest\n@pytest.mark.parametrize('n', range(7))\ndef test_it(n):\n    assert n < 0\n",
                 r"7 failed; FAILED tests/test_it\.py::test_it\[0\] - assert 0 < 0; .*; and 2 more",
@@ -219,6 +237,11 @@ class TestTrial:
         with pytest.raises(PackError, match=f"torch-universal: tests: failed: {outcome}"):
             packed(folder, tmp_path / "out", Options())
         assert os.listdir(tmp_path / "out") == []
+
+    def test_errors_are_named_too(self):
+        line = "ERROR tests/test_it.py"  # as pytest prints for a file that cannot be imported
+        printed = ["ModuleNotFoundError: nothing_of_that_name", line, "Interrupted: 1 error during", "1 error in 0.05s"]
+        assert variant_checks._summary(printed) == f"1 error; {line}"
 
     @pytest.mark.parametrize(
         ("text", "problem"),

@@ -68,7 +68,7 @@ def packed(folder, out, **options):
 
 
 @triton_parts.needs_triton
-def test_a_triton_op_is_launched_from_its_package_without_triton_and_a_compiler(project, tmp_path):
+def test_a_triton_op_is_launched_from_its_package_without_triton_and_a_compiler(project, cuda_driver, tmp_path):
     (variant,) = packed(project, tmp_path / "out")
     toolkit = plain.backend_version(reading.read(str(project)), Target.parse("cuda:sm_80")).replace(".", "")
     assert variant.label == f"torch-stable-abi210-cu{toolkit}-{os.uname().machine}-linux"
@@ -78,7 +78,7 @@ def test_a_triton_op_is_launched_from_its_package_without_triton_and_a_compiler(
     env = {
         "PATH": path,
         "VARIANT": variant.folder,
-        "LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path),
+        "LD_LIBRARY_PATH": cuda_driver,
         "FAKE_GPU_LOG": str(log),
         "FAKE_GPU_PARAMETERS": "6",
         "FAKE_GPU_CAPABILITY": "80",
@@ -99,7 +99,9 @@ def test_functions_outside_of_the_packages_python_are_refused(project, tmp_path)
     assert "Name a module of it: scale.functions:bind" in str(caught.value)
 
 
-def test_plain_functions_of_a_builder_alone_are_called_from_their_package(tmp_path, builds_are_shared, monkeypatch):
+def test_plain_functions_of_a_builder_alone_are_called_from_their_package(
+    tmp_path, builds_are_shared, forked_children, monkeypatch
+):
     source = 'extern "C" __attribute__((visibility("default"))) float half(float x) { return x / 2; }\n'
     write(tmp_path, "half_of.cpp", source)
     write(tmp_path, "half_functions.py", "def bind(op):\n    return {'quarter': lambda x: op.half(op.half(x))}\n")

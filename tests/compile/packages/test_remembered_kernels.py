@@ -10,6 +10,7 @@ import pytest
 import torch
 from support import child_processes
 from support.kernels.projects import python_project
+from support.processes import forked_python
 from support.text_files import write
 
 import opforge
@@ -186,7 +187,7 @@ def test_a_process_that_remembers_imports_few_modules(kernels):
             else CHILD
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], env=child_processes.environment(), capture_output=True, text=True
+            [forked_python.python(), "-c", code], env=child_processes.environment(), capture_output=True, text=True
         )
         outputs.append((done.stdout + done.stderr).splitlines())
     assert outputs[1] == ["1", MODULES], outputs

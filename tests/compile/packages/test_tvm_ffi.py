@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from support.processes import forked_python
 from support.text_files import write
 
 import opforge
@@ -78,7 +79,9 @@ def folder(tmp_path_factory):
     write(folder, "tvm-ffi-ext/binding.cpp", BINDING)
     write(folder, "tvm-ffi-ext/double/__init__.py", INIT)
     write(folder, "double_cpu/double.cpp", KERNEL)
-    (variant,) = pack(reading.read(str(folder)), str(folder), Options())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", forked_python.python())  # what tries it has imported torch already
+        (variant,) = pack(reading.read(str(folder)), str(folder), Options())
     return folder, variant
 
 
@@ -99,5 +102,7 @@ def test_the_hubs_own_loader_loads_it(folder):
         pytest.skip("not run: needs the hub's loader: pip install kernels==0.17.2")
     code = "import sys, pathlib, kernels, torch\nmodule = kernels.get_local_kernel(pathlib.Path(sys.argv[1]))\n"
     code += "print(module.twice(torch.ones(2)).tolist())\n"
-    done = subprocess.run([sys.executable, "-c", code, str(folder[0])], capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        [forked_python.python(), "-c", code, str(folder[0])], capture_output=True, text=True, timeout=250
+    )
     assert done.stdout == "[2.0, 2.0]\n", done.stderr

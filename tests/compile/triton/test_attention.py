@@ -154,8 +154,8 @@ def test_masked_keys_nan_and_infinity():
 
 
 def test_a_row_that_hides_all_keys_by_the_lowest_number_has_the_mean_of_the_values():
-    tensors = [fresh(1, 1, 70, 1, 16) for _ in range(3)]
-    mask, some = torch.zeros(1, 1, 1, 70, 70), torch.zeros(1, 1, 1, 1, 70)
+    tensors = [fresh(1, 1, 40, 1, 16) for _ in range(3)]  # keys of two tiles
+    mask, some = torch.zeros(1, 1, 1, 40, 40), torch.zeros(1, 1, 1, 1, 40)
     mask[..., :3, :] = some[..., 5:20] = torch.finfo(torch.float32).min
     out = evoformer(*tensors, mask)
     torch.testing.assert_close(out[0, 0, 0, 0], tensors[2][0, 0, :, 0].mean(0))

@@ -42,29 +42,29 @@ LONG_ATTENTION = (
 )
 
 
-def test_compiled_kernels_agree_with_the_references(tmp_path):
+def test_compiled_kernels_agree_with_the_references(cuda_driver, tmp_path):
     """One test for all kernels: two workers would each compile and execute every one of them."""
     code = f"from support.ptx import ptx_checks; ptx_checks.main({NAMES!r}, short={not LONG})"
-    env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
-    errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
+    env = {"LD_LIBRARY_PATH": cuda_driver, "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
+    errors = json.loads(child_processes.run_with_torch(code, timeout=300, env=env))["errors"]
     assert errors == dict.fromkeys(NAMES, "")
 
 
-def test_compiled_attention_agrees_with_the_references(tmp_path):
+def test_compiled_attention_agrees_with_the_references(cuda_driver, tmp_path):
     """For sm_80: on sm_90 products of matrices are wgmma, which the interpreter does not know."""
     names = (*ATTENTION, *LONG_ATTENTION) if LONG else ATTENTION
     code = f"from support.ptx import attention_checks; attention_checks.main({names!r})"
-    env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
+    env = {"LD_LIBRARY_PATH": cuda_driver, "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
     env["FAKE_GPU_CAPABILITY"] = "80"
-    errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
+    errors = json.loads(child_processes.run_with_torch(code, timeout=300, env=env))["errors"]
     assert errors == dict.fromkeys(names, "")
 
 
 @pytest.mark.long("takes 20 s; those of rows above have the same forms, and test_transformer_ops.py has the values")
-def test_compiled_ops_for_transformers_agree_with_the_references_and_move_the_least_bytes(tmp_path):
+def test_compiled_ops_for_transformers_agree_with_the_references_and_move_the_least_bytes(cuda_driver, tmp_path):
     code = "from support.ptx import transformer_checks; transformer_checks.main()"
-    env = {"LD_LIBRARY_PATH": triton_parts.fake_driver(tmp_path), "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
-    errors = json.loads(child_processes.run_python(code, timeout=300, env=env))["errors"]
+    env = {"LD_LIBRARY_PATH": cuda_driver, "OPFORGE_CACHE_DIR": str(tmp_path / "store")}
+    errors = json.loads(child_processes.run_with_torch(code, timeout=300, env=env))["errors"]
     assert errors == dict.fromkeys(("channels", "special_values", "tokens", "ragged", "core"), "")
 
 

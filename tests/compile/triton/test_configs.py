@@ -57,14 +57,8 @@ def result(kernel, *rows):
     return {"format": 1, "op": "tuned_scale", "kernel": kernel, "target": "cuda:sm_90a", "cores": 0, "rows": [*rows]}
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """The folder of the fake driver: processes with another one are forked from another server."""
-    return triton_parts.fake_driver(tmp_path_factory.mktemp("driver"))
-
-
 @pytest.fixture
-def op(tmp_path, monkeypatch, driver):
+def op(tmp_path, monkeypatch, cuda_driver):
     """A function that writes the op, and returns its builder and what two calls in another process launch."""
 
     def make(module, name):
@@ -78,7 +72,7 @@ def op(tmp_path, monkeypatch, driver):
         }.items():
             write(folder, file, text)
         env = {"OPFORGE_CACHE_DIR": str(tmp_path / "store"), "FOLDER": str(folder), "FAKE_GPU_LOG": str(log)}
-        env |= {"LD_LIBRARY_PATH": driver, "FAKE_GPU_PARAMETERS": "6"}
+        env |= {"LD_LIBRARY_PATH": cuda_driver, "FAKE_GPU_PARAMETERS": "6"}
 
         def launches(**others):
             log.write_text("")

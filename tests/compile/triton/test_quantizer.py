@@ -15,14 +15,14 @@ pytestmark = INTERPRETED
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize(("groups", "size"), [(0, 64), (1, 2), (70, 64), (5, 1024), (2, 3000), (2, 3008)])
+@pytest.mark.parametrize(("groups", "size"), [(0, 64), (1, 2), (70, 64), (5, 1024), (2, 3000), (1, 3008)])
 def test_codes_and_dequantized_values_agree_with_the_reference(groups, size, bits, symmetric, dtype):
     check_quantization(groups, size, bits, symmetric, dtype)
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize(("groups", "size"), [(2, 8208), (1, 66002)])
+@pytest.mark.parametrize(("groups", "size"), [(1, 16400), (1, 20002)])
 def test_a_group_longer_than_any_block_is_quantized_in_two_passes(groups, size, bits, symmetric):
     check_quantization(groups, size, bits, symmetric, torch.float16)
 
@@ -45,7 +45,7 @@ def check_quantization(groups, size, bits, symmetric, dtype):
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("size", [64, 8208])
+@pytest.mark.parametrize("size", [64, 1032])  # the second one is no multiple of 16: in two passes
 def test_a_group_with_nan_or_infinity_has_such_a_scale_and_the_others_are_as_without(size, bits, symmetric):
     x = torch.randn(5, size)
     for group, value in enumerate((float("nan"), float("inf"), -0.0, 1e-40)):

@@ -191,8 +191,8 @@ def check_pages_128() -> None:
 
 def check_traffic() -> None:
     """Checks that K and V are read once for each tile of queries, and everything else once."""
-    ptx_device.load(builders.EvoformerAttnBuilder, ["forward_dense_bf16_64_0"], "cuda:sm_80")
-    length, size, tile = 192, 64, builders.tile_of("dense", "forward", 64).own
+    ptx_device.load(builders.EvoformerAttnBuilder, ["forward_dense_bf16_32_0"], "cuda:sm_80")
+    length, size, tile = 192, 32, builders.tile_of("dense", "forward", 32).own
     q, k, v = (fresh(1, 1, length, 1, size).detach() for _ in range(3))
     out, log_sums = core.attention(q, k, v)
     device.check()
