@@ -13,7 +13,7 @@ import opforge
 from opforge.errors import LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
-pytestmark = pytest.mark.usefixtures("not_optimized")
+pytestmark = pytest.mark.usefixtures("precompiled")
 
 EMPTY_MODULE = """\
 #pragma once
