@@ -49,62 +49,38 @@ def load_below(tmp_path):
 
 
 def toggle(load, folder, path, **attributes):
-    """Lets a header that is only asked for appear, disappear and appear again. Each unit of the op asks for it."""
-    units = len(attributes.get("sources", [""]))
-    assert load(**attributes) == (units, "built")
+    """Lets a header that is only asked for appear, disappear and appear again."""
+    assert load(**attributes) == (1, "built")
     text_files.write(folder, path, "#error it is not included\n")
-    assert load(**attributes) == (2 * units, "built")
-    assert load(**attributes) == (2 * units, "cache")
+    assert load(**attributes) == (2, "built")
+    assert load(**attributes) == (2, "cache")
     (folder / path).unlink()
-    assert load(**attributes) == (units, "cache")
-    assert load(**attributes) == (units, "cache")
+    assert load(**attributes) == (1, "cache")
+    assert load(**attributes) == (1, "cache")
     text_files.write(folder, path, "#error it is not included\n")
-    assert load(**attributes) == (2 * units, "cache")
-
-
-def units(folder, texts):
-    """Writes the sources of an op, in each of which one text asks; returns their names. value() adds up their values.
-
-    A unit whose question was not seen would keep its object, and so its value.
-    """
-    names = [f"unit{number}.cpp" for number in range(len(texts))]
-    for number, (name, text) in enumerate(zip(names, texts, strict=True)):
-        text_files.write(folder, name, text + ASKS.partition("\n")[2].replace(" value()", f" value{number}()"))
-    declared = "".join(f"int value{number}();\n" for number in range(1, len(texts))).replace("int", 'extern "C" int')
-    total = " + ".join(f"value{number}()" for number in range(len(texts)))
-    with open(folder / names[0], "a") as file:
-        file.write(f"{declared}{sample_ops.EXPORT} int value() {{ return {total}; }}\n")
-    return names
-
-
-QUERIES = ["<opt.h>", '"opt.h"', "/* which? */ <opt.h>", '"inc/opt.h"']
-MACROS = [
-    "#define OPT <opt.h>\n",
-    '#define OPT "opt.h"\n',
-    "#define OPT <STEM.h>\n#define STEM opt\n",
-    "#define TEXT(x) #x\n#define QUOTE(x) TEXT(x)\n#define OPT QUOTE(opt.h)\n",
-    "#define CAT(a, b) a##b\n#define STEM CAT(o, pt)\n#define OPT <STEM.h>\n",
-]
-FORMS = {
-    "pieces": "#if __has_inc\\\nlude /* in */ ( /* several */ <o\\ \npt.h> /* pieces\n */)\n",
-    "condition": "#define OPT <opt.h>\n#define HAS_OPT (defined(__has_include) && __has_include(OPT))\n#if HAS_OPT\n",
-    "nested": "#define HAS(x) HAS_NAMED(x)\n#define HAS_NAMED(x) __has_include(x)\n#if 1 && HAS(<opt.h>)\n",
-    "part of a name": "#define HAS(x) __has_include(<x.h>)\n#if defined __has_include && HAS(opt)\n",
-    "put together": "#define HEADER(a, b) <a##b.h>\n#define HAS(a, b) __has_include(HEADER(a, b))\n#if HAS(o, pt)\n",
-    "without parentheses": "#define HAS __has_include\n#define OPT (<opt.h>)\n#if HAS OPT\n",
-    "a macro of a header": '#include "has_function.h"\n#if HAS(<opt.h>)\n',
-    "a name of a header": '#include "has_name.h"\n#if HAS(<opt.h>)\n',
-}
+    assert load(**attributes) == (2, "cache")
 
 
 @OFTEN
-def test_a_header_that_is_only_asked_for_appears_and_disappears(tmp_path, load):
-    text_files.write(tmp_path, "has_function.h", "#define HAS(name) __has_include(name)\n")
-    text_files.write(tmp_path, "has_name.h", "#define HAS __has_include\n")
-    texts = [f"#if __has_include({query})\n" for query in QUERIES]
-    texts += [f"{macro}#if __has_include(OPT)\n" for macro in MACROS]
-    texts += FORMS.values() if os.environ["CXX"] == "g++" else []
-    toggle(load, tmp_path, "inc/opt.h", sources=units(tmp_path, texts))
+@pytest.mark.parametrize("query", ["<opt.h>", '"opt.h"', "/* which? */ <opt.h>", '"inc/opt.h"'])
+def test_a_header_that_is_only_asked_for_appears_and_disappears(tmp_path, load, query):
+    text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", query))
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "#define OPT <opt.h>\n",
+        '#define OPT "opt.h"\n',
+        "#define OPT <STEM.h>\n#define STEM opt\n",
+        "#define TEXT(x) #x\n#define QUOTE(x) TEXT(x)\n#define OPT QUOTE(opt.h)\n",
+        "#define CAT(a, b) a##b\n#define STEM CAT(o, pt)\n#define OPT <STEM.h>\n",
+    ],
+)
+def test_a_macro_may_name_the_header_that_is_asked_for(tmp_path, load, lines):
+    text_files.write(tmp_path, "plain.cpp", lines + ASKS.replace("@", "OPT"))
+    toggle(load, tmp_path, "inc/opt.h")
 
 
 def test_a_macro_that_is_undefined_later_may_name_the_header(tmp_path, load):
@@ -133,10 +109,42 @@ def test_a_flag_may_name_the_header_that_is_asked_for(tmp_path, load):
     toggle(load, tmp_path, "inc/opt.h", define_macros={"OPT": "<opt.h>"})
 
 
-def test_a_definition_of_the_command_may_ask(tmp_path, load):
-    flags = ["-DHAS_OPT=__has_include(<opt.h>)", "-DHAS_NAMED(x)=__has_include(<x.h>)", "-DHAS=__has_include"]
-    texts = [f"#define OPT <opt.h>\n#if {query}\n" for query in ("HAS_OPT", "HAS_NAMED(opt)", "HAS(OPT)")]
-    toggle(load, tmp_path, "inc/opt.h", sources=units(tmp_path, texts), extra_compile_args=flags)
+@pytest.mark.parametrize("wrapper", ["#define HAS(name) __has_include(name)\n", "#define HAS __has_include\n"])
+def test_a_macro_of_the_sources_may_ask(tmp_path, load, wrapper):
+    text_files.write(tmp_path, "has.h", wrapper)
+    text_files.write(tmp_path, "plain.cpp", '#include "has.h"\n' + ASKS.replace("__has_include(@)", "HAS(<opt.h>)"))
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#if __has_inc\\\nlude /* in */ ( /* several */ <o\\ \npt.h> /* pieces\n */)\n",
+        "#define OPT <opt.h>\n#define HAS_OPT (defined(__has_include) && __has_include(OPT))\n#if HAS_OPT\n",
+        "#define HAS(x) HAS_NAMED(x)\n#define HAS_NAMED(x) __has_include(x)\n#if 1 && HAS(<opt.h>)\n",
+        "#define HAS(x) __has_include(<x.h>)\n#if defined __has_include && HAS(opt)\n",
+        "#define HEADER(a, b) <a##b.h>\n#define HAS(a, b) __has_include(HEADER(a, b))\n#if HAS(o, pt)\n",
+        "#define HAS __has_include\n#define OPT (<opt.h>)\n#if HAS OPT\n",
+    ],
+    ids=["pieces", "condition", "nested", "part of a name", "put together", "without parentheses"],
+)
+def test_a_question_may_have_any_form(tmp_path, load, text):
+    text_files.write(tmp_path, "plain.cpp", text + ASKS.partition("\n")[2])
+    toggle(load, tmp_path, "inc/opt.h")
+
+
+@pytest.mark.parametrize(
+    ("flag", "query"),
+    [
+        ("-DHAS_OPT=__has_include(<opt.h>)", "HAS_OPT"),
+        ("-DHAS(x)=__has_include(<x.h>)", "HAS(opt)"),
+        ("-DHAS=__has_include", "HAS(OPT)"),
+    ],
+)
+def test_a_definition_of_the_command_may_ask(tmp_path, load, flag, query):
+    lines = "#define OPT <opt.h>\n" + ASKS.replace("__has_include(@)", query)
+    text_files.write(tmp_path, "plain.cpp", lines)
+    toggle(load, tmp_path, "inc/opt.h", extra_compile_args=[flag])
 
 
 def test_a_condition_that_does_not_fit_the_macros_ends_no_build(tmp_path, load_below):
