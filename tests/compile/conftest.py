@@ -22,7 +22,7 @@ def needs_a_compiler():
 
 @pytest.fixture(scope="session")
 def stable_header(shared_store):
-    """The launcher of a compiler which uses a precompiled header of torch's stable ABI, that one of the workers makes."""
+    """The launcher of a compiler with a precompiled header of torch's stable ABI, which one of the workers makes."""
     return stable_header_of.launcher(shared_store.parent / "stable-header")
 
 

@@ -16,7 +16,8 @@ from opforge.foundation import remembered_values
 def load_anew(folder, monkeypatch):
     """Loads the plain op in `folder` as a new process does; returns its value and where it came from.
 
-    With FORCE among the variables it is built first. The disk's clock is 10 seconds ahead: the stamps of files that a test has just written are trusted.
+    With FORCE among the variables it is built first. The disk's clock is 10 seconds ahead: the stamps of files that a
+    test has just written are trusted.
     """
     monkeypatch.setattr(Disk, "now_ns", lambda self, real=Disk.now_ns: real(self) + 10**10)
 

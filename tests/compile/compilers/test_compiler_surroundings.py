@@ -49,7 +49,9 @@ def build(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.long("asks another compiler nothing"))])
+@pytest.mark.parametrize(
+    "compiler", ["g++", pytest.param("clang++", marks=pytest.mark.long("asks another compiler nothing"))]
+)
 def test_another_path_that_finds_the_same_programs_asks_the_compiler_nothing(folder, tmp_path, own_store, compiler):
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")

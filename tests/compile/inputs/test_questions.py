@@ -305,7 +305,9 @@ def test_an_operator_that_is_put_together_may_ask_for_any_header(tmp_path, load_
     ("name", "flag"),
     [
         ("own.specs", "-specs={0}/own.specs"),
-        pytest.param("own/specs", "-B{0}/own/", marks=pytest.mark.long("test_compiler_surroundings.py has such a file")),
+        pytest.param(
+            "own/specs", "-B{0}/own/", marks=pytest.mark.long("test_compiler_surroundings.py has such a file")
+        ),
     ],
 )
 @pytest.mark.parametrize("load", ["g++"], indirect=True)

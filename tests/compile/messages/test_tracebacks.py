@@ -38,7 +38,7 @@ CALLS = {
     "accelerator": "os.environ['OPFORGE_ACCELERATOR'] = 'cudda'; opforge.get_accelerator()",
     "load_op": "del os.environ['OPFORGE_ACCELERATOR']; opforge.get_accelerator().load_op('CPUAdm')",
     "gate": "Broken.gate = lambda self, capabilities: 1 // 0; Broken().load()",
-    "nested": "Broken.gate = lambda self, capabilities: [opforge.load('broken', 'broken.cpp', abi='c')]; Broken().load()",
+    "nested": f"Broken.gate = lambda self, capabilities: [{CALL}]; Broken().load()",
 }
 END = "-- the next call --"
 SEVERAL = """\
