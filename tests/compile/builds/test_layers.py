@@ -21,11 +21,11 @@ from opforge.foundation.remembered_values import RACY_NS
 
 
 @pytest.fixture
-def add_to_layer(folder, tmp_path, monkeypatch):
+def add_to_layer(folder, tmp_path, shared_store, monkeypatch):
     """Builds an op for a target and adds it to the layer, which is then in use. The user's own store is empty."""
 
     def add(cls, target="cpu:x86-64"):
-        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "builder"))
+        monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
         monkeypatch.delenv("OPFORGE_CACHE_LAYERS", raising=False)
         builder = cls(target)
         added = layer.add(str(tmp_path / "layer"), builder.build(), description_key(builder.spec()), ME)

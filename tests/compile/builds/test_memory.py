@@ -13,18 +13,18 @@ from support.processes.memory_group import memory_group
 from opforge.builders.run import memory_needs, ninja
 
 UNITS = 4
-TEXT_BYTES = 40 << 20
+TEXT_BYTES = 20 << 20
 """The length of a text in each source: g++ needs about five times as much."""
 HELD = """
 constexpr int held() {
     int sum = 0;
-    for (int i = 0; i < 250000; ++i) sum += i & 3;
+    for (int i = 0; i < 200000; ++i) sum += i & 3;
     return sum;
 }
 constexpr int kept = held();
 """
 """Half a second of work for g++ while it has all that memory: otherwise four may each have ended before the next."""
-LIMIT_BYTES = 470 << 20
+LIMIT_BYTES = 300 << 20
 """Enough for two compilers, and not for four."""
 BUILD = """
 import logging, sys
@@ -37,7 +37,7 @@ print(cls().build().origin)
 
 @pytest.fixture
 def hungry(folder):
-    """The code of a process that builds an op of four sources, each of which takes g++ about 185 MiB."""
+    """The code of a process that builds an op of four sources, each of which takes g++ about 100 MiB."""
     return code_of(folder, "", "text[3]")
 
 
@@ -79,7 +79,7 @@ def test_a_compiler_that_is_killed_alone_is_an_error_at_once(hungry, own_store):
     assert "BuildResourceError: hungry: the build stopped: a compiler was killed, or memory ran out." in err, err
 
 
-@pytest.mark.long("compiles sources of 40 MiB once more; test_parallelism.py has what may run at once")
+@pytest.mark.long("compiles sources of 20 MiB once more; test_parallelism.py has what may run at once")
 def test_of_sources_that_were_never_built_as_many_are_compiled_first_as_fit_in_the_worst_case(hungry, own_store):
     with memory_group(LIMIT_BYTES) as group:
         out, err = run_in(group, hungry)

@@ -240,8 +240,18 @@ def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
 # -- a precompiled header ----------------------------------------------------------------------------------------------
 
 
+MODULE = """\
+#include <Python.h>
+@CALLS@
+static PyObject* total(PyObject*, PyObject* x) { return PyLong_FromLong(PyLong_AsLong(x) + @TOTAL@); }
+static PyMethodDef functions[] = {{"total", total, METH_O, nullptr}, {}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "@NAME@", nullptr, 0, functions};
+PyMODINIT_FUNC PyInit_@NAME@() { return PyModule_Create(&definition); }
+"""
+
+
 def op_of_five_units(folder):
-    """Writes a stable-ABI op of five sources, four of which begin with one header; returns its builder class."""
+    """Writes an op of five sources, four of which begin with one header of torch's; returns its builder class."""
     folder.mkdir(exist_ok=True)
     head = "// the units of one op\n#include <torch/headeronly/macros/Macros.h>\n"
     for number in range(4):
@@ -249,19 +259,10 @@ def op_of_five_units(folder):
     name = sample_ops.unique_name("five")
     calls = "".join(f"int part{number}(); " for number in range(4))
     total = " + ".join(f"part{number}()" for number in range(4))
-    body = f"{calls}\nint64_t total(int64_t x) {{ return x + {total}; }}\n"
-    registered = (
-        "#include <torch/csrc/stable/library.h>\n#include <cstdint>\n"
-        f'{body}STABLE_TORCH_LIBRARY({name}, m) {{ m.def("total(int x) -> int"); }}\n'
-        f'STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) {{ m.impl("total", TORCH_BOX(&total)); }}\n'
-    )
-    text_files.write(folder, "registration.cpp", registered)
-    return sample_ops.builder_class(
-        folder,
-        name,
-        abi="torch-stable",
-        sources=["registration.cpp", *(f"of_torch{number}.cpp" for number in range(4))],
-    )
+    module = MODULE.replace("@CALLS@", calls).replace("@TOTAL@", total).replace("@NAME@", name)
+    text_files.write(folder, "module.cpp", module)
+    sources = ["module.cpp", *(f"of_torch{number}.cpp" for number in range(4))]
+    return sample_ops.builder_class(folder, name, abi="torch", sources=sources)
 
 
 def test_many_units_that_begin_with_the_same_header_share_it_precompiled(folder, own_store, monkeypatch):
@@ -322,7 +323,7 @@ def test_a_unit_that_fails_only_with_the_shared_header_is_compiled_without_it(fo
     cls = op_of_five_units(folder)
     titles = runs_of(monkeypatch, lambda steps: steps[0].title.startswith("precompile"))
     assert cls().build(jobs=1).origin == "built" and cls().load().total(1) == 7
-    assert [len(run) for run in titles] == [8, 1, 7]
+    assert [len(run) for run in titles[:3]] == [11, 1, 10] and titles[3:] == [[f"link {cls.name}"]]
     assert [*own_store.glob("v2/logs/*.log")] == []
 
 
@@ -330,7 +331,7 @@ def test_a_unit_that_fails_without_the_shared_header_too_is_compiled_alone(folde
     cls, titles = op_of_five_units(folder), runs_of(monkeypatch, lambda steps: True)
     with pytest.raises(CompileError, match=r"compile of_torch1\.cpp failed: of_torch1\.cpp:1:1: error: no"):
         cls().build(jobs=1)
-    assert [len(run) for run in titles] == [8, 1] and titles[1] == ["compile of_torch1.cpp"]
+    assert [len(run) for run in titles] == [11, 1] and titles[1] == ["compile of_torch1.cpp"]
     assert len([*own_store.glob("v2/logs/*.log")]) == 1
 
 

@@ -1,4 +1,4 @@
-"""A compiler behind a link, each load in a fresh process: after a switch the library is the new compiler's."""
+"""A compiler behind a link, each load as that of a new process: after a switch the library is the new compiler's."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import os
 import shutil
 
 import pytest
-from support import child_processes, sample_ops, text_files
+from support import sample_ops, text_files
 
-LOAD = """
-import os
-from support import sample_ops
-from opforge.cache.filesystem.disk import Disk
-Disk.now_ns = lambda self, real=Disk.now_ns: real(self) + 10**10
-cls = sample_ops.builder_class(os.environ["FOLDER"], "plain", abi="c")
-if "FORCE" in os.environ:
-    cls().build(force=True)
-op = cls().load()
-print(op.value(), op.origin)
-"""
 WHICH = sample_ops.EXPORT + " int value() {\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}\n"
 CLANG = shutil.which("clang++")
 needs_clang = pytest.mark.skipif(CLANG is None, reason="needs clang++ (apt install clang)")
@@ -31,15 +20,10 @@ def switch(link, target):
 
 
 @pytest.fixture
-def load(folder, monkeypatch):
-    """Loads the op in a fresh process; returns what the compiler made of it and where it came from."""
-    folder.mkdir()
+def load(folder, load_anew):
+    """Loads the op as a new process does; returns what the compiler made of it and where it came from."""
     text_files.write(folder, "plain.cpp", WHICH)
-
-    def run(**env):
-        return child_processes.run_python(LOAD, env={"FOLDER": str(folder), **env}).strip()
-
-    return run
+    return load_anew
 
 
 def one_link(tmp_path):

@@ -301,7 +301,15 @@ def test_an_operator_that_is_put_together_may_ask_for_any_header(tmp_path, load_
     toggle(load_below, tmp_path / "op", "inc/sub/opt.h")
 
 
-@pytest.mark.parametrize(("name", "flag"), [("own.specs", "-specs={0}/own.specs"), ("own/specs", "-B{0}/own/")])
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("own.specs", "-specs={0}/own.specs"),
+        pytest.param(
+            "own/specs", "-B{0}/own/", marks=pytest.mark.long("test_compiler_surroundings.py has such a file")
+        ),
+    ],
+)
 @pytest.mark.parametrize("load", ["g++"], indirect=True)
 def test_a_variable_that_specs_ask_for_is_an_input(tmp_path, load, monkeypatch, name, flag):
     """Also for an object that could be reused: the version makes another plan of the same sources."""

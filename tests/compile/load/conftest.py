@@ -14,7 +14,7 @@ def relu_and_store(tmp_path_factory):
 
 
 @pytest.fixture
-def relu_class(relu_and_store, monkeypatch):
+def relu_class(relu_and_store, precompiled, monkeypatch):
     """The builder class of the relu; its store is in use."""
     cls, store = relu_and_store
     monkeypatch.setenv("OPFORGE_CACHE_DIR", store)

@@ -27,7 +27,7 @@ def test_an_op_without_such_functions_has_the_attributes(tmp_path):
         op.paths
 
 
-def test_stable_functions_named_like_attributes_are_the_functions(tmp_path):
+def test_stable_functions_named_like_attributes_are_the_functions(tmp_path, precompiled):
     text = STABLE_HEADERS + (
         "static int64_t same(int64_t x) { return x; }\n"
         'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("path(int x) -> int"); m.def("origin.one(int x) -> int"); }\n'

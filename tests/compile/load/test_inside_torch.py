@@ -52,7 +52,7 @@ def fake(x, by, plus=None):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, shared_store):
+def folder(tmp_path_factory, shared_store, stable_header):
     """A folder with the source of an op that is named, as its namespace is, for the folder. The op has been loaded, and
     its backward registered: torch looks for one when it first traces the op, and not again.
     """
@@ -61,6 +61,8 @@ def folder(tmp_path_factory, shared_store):
     write(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
+        patch.setenv("CXXFLAGS", "-O0")
+        patch.setenv("OPFORGE_COMPILER_LAUNCHER", stable_header)
         op = opforge.load(folder.name, folder / "op.cpp", fakes={"axpy": fake})
 
     def setup(ctx, inputs, output):
@@ -78,7 +80,7 @@ def write(folder, by=""):
 
 
 @pytest.fixture
-def op(folder, shared_store, monkeypatch):
+def op(folder, shared_store, precompiled, monkeypatch):
     """The op, none of whose functions has been looked up yet."""
     monkeypatch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
     loaded = opforge.load(folder.name, folder / "op.cpp", fakes={"axpy": fake})
@@ -252,7 +254,7 @@ def test_a_package_of_aot_inductor_calls_the_op(op, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "options"), [(CPUAdam, {}), (FusedAdam, {"capturable": True, "master_weights": True})]
 )
-def test_a_compiled_step_follows_the_learning_rate_without_being_compiled_anew(kind, options):
+def test_a_compiled_step_follows_the_learning_rate_without_being_compiled_anew(builds_are_shared, kind, options):
     def stepped(wrap):
         torch.manual_seed(0)
         model = torch.nn.Linear(4, 4)

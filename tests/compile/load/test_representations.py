@@ -11,6 +11,7 @@ from support import sample_ops
 import opforge
 
 torch = pytest.importorskip("torch", reason="pip install torch")
+pytestmark = pytest.mark.usefixtures("precompiled")
 
 MANY = """\
 #include <torch/csrc/stable/library.h>

@@ -121,7 +121,7 @@ def test_an_edited_source(here, directory):
 
 
 @pytest.mark.parametrize("directory", [None, pytest.param("mine", marks=pytest.mark.long("compiles torch's headers"))])
-def test_an_edited_source_of_another_abi(here, directory):
+def test_an_edited_source_of_another_abi(here, precompiled, directory):
     def load():
         return opforge.load("op", ["op.cpp"], extra_cflags=["-DVALUE=1"], build_directory=directory)
 

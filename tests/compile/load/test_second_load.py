@@ -20,6 +20,7 @@ from opforge.fast_path import library
 from opforge.foundation import remembered_values
 from opforge.foundation.remembered_values import RACY_NS
 
+pytestmark = pytest.mark.usefixtures("builds_are_shared")
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 """A plain function that returns the macro VALUE, which no file defines."""
 
@@ -35,7 +36,7 @@ def look_ups(monkeypatch):
 def op_of_text(folder, text=TEXT, **attributes):
     """Writes the text as the source of a plain op, in a folder; returns its builder class."""
     os.makedirs(folder, exist_ok=True)
-    name = sample_ops.unique_name("op")
+    name = "op"  # of one name and text, so that the tests share what is built
     text_files.write(folder, f"{name}.cpp", text)
     return sample_ops.builder_class(folder, name, abi="c", **attributes)
 
@@ -352,7 +353,8 @@ def test_other_python_functions_of_the_same_library(tmp_path, functions_module):
     assert not hasattr(builder.load(), "more") and builder.load().path == doubled.path
 
 
-def test_the_retry_after_an_eviction_holds_for_a_changed_file_too(tmp_path, own_store):
+def test_the_retry_after_an_eviction_holds_for_a_changed_file_too(tmp_path, own_store, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(own_store))
     builder = sample_ops.plain_op(tmp_path / "op")()
     first = settled(builder)
     shutil.rmtree(own_store)

@@ -12,7 +12,7 @@ from support.sample_ops import STABLE_HEADERS
 from opforge.errors import CompileError, LoadError, NamespaceClashError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
-pytestmark = pytest.mark.usefixtures("not_optimized")
+pytestmark = pytest.mark.usefixtures("precompiled")
 
 
 def test_a_function_of_another_library_or_op_is_a_clash_until_that_library_is_gone(tmp_path):

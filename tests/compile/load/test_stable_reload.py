@@ -13,6 +13,7 @@ from opforge.foundation import remembered_values
 from opforge.foundation.remembered_values import RACY_NS
 
 torch = pytest.importorskip("torch", reason="pip install torch")
+pytestmark = pytest.mark.usefixtures("precompiled")
 
 
 def test_loading_the_same_entry_again_returns_the_same_module(relu_class, relu_op):

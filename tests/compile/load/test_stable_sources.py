@@ -13,7 +13,7 @@ import opforge
 from opforge.errors import LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
-pytestmark = pytest.mark.usefixtures("not_optimized")
+pytestmark = pytest.mark.usefixtures("precompiled")
 
 EMPTY_MODULE = """\
 #pragma once
@@ -66,6 +66,8 @@ def test_blocks_are_named_by_torchs_macro_and_an_empty_module_from_a_header_need
     op = opforge.load(name, path)
     assert op.doubled(4) == 8 == getattr(torch.ops, name).doubled(4)
     assert f"PyInit_{name}" in op.__entry__.record["exports"] and op.__entry__.record["requires"] == {}
+    read = [file[1] for file in op.__entry__.build()["inputs"]["files"] if "torch/headeronly/" in file[1]]
+    assert read == [], "gcc has taken the precompiled header, by which these tests are cheap"
     cls = sample_ops.builder_class(tmp_path, name)
     assert cls().load().doubled(5) == 10
 

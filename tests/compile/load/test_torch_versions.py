@@ -124,7 +124,7 @@ PATH_BLOCKS = STABLE_BLOCKS.replace("origin", "path").replace("VALUE + x", "VALU
         pytest.param(BLOCKS, id="torch", marks=pytest.mark.long("compiles torch/library.h for 10 s and more")),
     ],
 )
-def test_two_packages_with_an_op_of_one_name_both_have_their_public_namespace(tmp_path, blocks):
+def test_two_packages_with_an_op_of_one_name_both_have_their_public_namespace(tmp_path, precompiled, blocks):
     name, namespaces = sample_ops.unique_name("ext"), [sample_ops.unique_name("package") for _ in range(2)]
     ops = []
     for value, namespace in enumerate(namespaces, 2):

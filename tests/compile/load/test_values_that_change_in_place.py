@@ -15,6 +15,7 @@ import opforge
 from opforge import OpBuilder
 from opforge.foundation.remembered_values import RACY_NS
 
+pytestmark = pytest.mark.usefixtures("builds_are_shared")
 TEXT = f"{sample_ops.EXPORT} int value() {{ return VALUE; }}\n"
 _value = 1
 
@@ -37,7 +38,7 @@ class Computed:
 
 def op_of_text(folder, text=TEXT, **attributes):
     os.makedirs(folder, exist_ok=True)
-    name = sample_ops.unique_name("op")
+    name = "op"  # of one name and text, so that the tests share what is built
     text_files.write(folder, f"{name}.cpp", text)
     return sample_ops.builder_class(folder, name, abi="c", **attributes)
 
@@ -218,7 +219,7 @@ def test_other_devices_choose_the_target_again(tmp_path):
 def test_an_argument_of_a_call_that_changes_in_place(tmp_path):
     text_files.write(tmp_path, "op.cpp", TEXT)
     flags = collections.UserList(["-DVALUE=1"])
-    name = sample_ops.unique_name("op")
+    name = "op"  # of one name and text, so that the tests share what is built
 
     def load():
         return opforge.load(name, [str(tmp_path / "op.cpp")], abi="c", extra_cflags=flags)

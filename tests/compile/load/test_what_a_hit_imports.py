@@ -56,7 +56,6 @@ FURTHER += ["errors"]
 """What `opforge.load` imports besides, to make its builder."""
 LOAD = """
 import sys
-import torch
 import opforge
 op = opforge.load("two", [sys.argv[1]], abi=sys.argv[2])
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "opforge"), sep="\\n")
@@ -85,4 +84,5 @@ def test_a_first_call_of_load_finds_what_is_remembered_without_what_finds_and_bu
 
 
 def _run(source, abi):
-    return child_processes.run_with_torch(f"import sys; sys.argv[1:] = {[str(source), abi]!r}\n{LOAD}")
+    run = child_processes.run_python if abi == "c" else child_processes.run_with_torch
+    return run(f"import sys; sys.argv[1:] = {[str(source), abi]!r}\n{LOAD}")

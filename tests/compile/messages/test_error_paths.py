@@ -37,7 +37,7 @@ LONG = tiers.is_long()
 
 
 @pytest.fixture(params=["host", "portable"])
-def op(request, tmp_path):
+def op(request, tmp_path, precompiled):
     text_files.write(tmp_path, "check.h", HEADER)
     builder = sample_ops.op_from_source(tmp_path, SOURCE)
     if request.param == "portable":
@@ -65,13 +65,20 @@ def test_an_error_names_the_file_where_it_is_and_nothing_else_is_changed(op, tmp
     assert str(raised.value) == f"{folder}/x.cpp:3, kept as it is"
 
 
+PLAIN = f"""\
+#include "check.h"
+{sample_ops.EXPORT} const char* source() {{ return __FILE__; }}
+{sample_ops.EXPORT} const char* header() {{ return of_header(); }}
+"""
+
+
 def test_the_library_holds_no_path_and_is_the_same_elsewhere(tmp_path):
     entries = []
     for name in ("a", "b"):
-        text_files.write(tmp_path / name, "check.h", HEADER)
-        text_files.write(tmp_path / name, "moved.cpp", SOURCE.replace("@NAME@", "moved"))
-        entries.append(sample_ops.builder_class(tmp_path / name, "moved")().build())
+        text_files.write(tmp_path / name, "check.h", "inline const char* of_header() { return __FILE__; }\n")
+        text_files.write(tmp_path / name, "moved.cpp", PLAIN)
+        entries.append(sample_ops.builder_class(tmp_path / name, "moved", abi="c")().build())
     assert entries[0].key == entries[1].key
     with open(entries[0].library, "rb") as file:
         content = file.read()
-    assert b"own/moved.cpp" in content and os.fsencode(tmp_path) not in content
+    assert b"own/moved.cpp" in content and b"own/check.h" in content and os.fsencode(tmp_path) not in content

@@ -10,7 +10,7 @@ from support import sample_ops, tiers
 from opforge.errors import KernelSchemaError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
-pytestmark = pytest.mark.usefixtures("not_optimized")
+pytestmark = pytest.mark.usefixtures("precompiled")
 
 LONG = tiers.is_long()
 HEADERS = """\

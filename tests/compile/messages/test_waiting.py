@@ -138,7 +138,7 @@ def test_the_first_estimate_is_by_what_a_source_includes(tmp_path, abi, seconds)
     assert expected_time.weights([plan], Layout(str(tmp_path))) == [seconds]
 
 
-def test_verbose_prints_why_an_op_is_built_and_its_steps_in_words(tmp_path, warnings_of_the_cache):
+def test_verbose_prints_why_an_op_is_built_and_its_steps_in_words(tmp_path, precompiled, warnings_of_the_cache):
     builder = sample_ops.stable_op(tmp_path, "vrelu")()
     builder.load(verbose=True)
     lines = warnings_of_the_cache()

@@ -16,11 +16,11 @@ LOADER = re.compile(
 )
 """What the dynamic linker and the C library open by themselves, and temporary files."""
 SOURCE = """\
-#include <vector>
+#include <cstddef>
 #if __has_include(<nowhere.h>)
 #endif
 #include "value.h"
-extern "C" int value() { return VALUE + std::vector<int>(3).size(); }
+extern "C" int value() { return VALUE + sizeof(std::size_t); }
 """
 
 

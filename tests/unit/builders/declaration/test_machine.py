@@ -39,7 +39,7 @@ print(here.libstdcxx)
 
 def test_the_libstdcxx_is_the_one_that_this_process_uses():
     pytest.importorskip("torch", reason="pip install torch")
-    assert child_processes.run_python(LIBSTDCXX).strip().startswith("3.4.")
+    assert child_processes.run_with_torch(LIBSTDCXX).strip().startswith("3.4.")
 
 
 def test_a_machine_without_torch_and_with_an_unreadable_one(monkeypatch, tmp_path):

@@ -209,7 +209,7 @@ RECORDS = strategies.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, strategies.sampled_from(["cpu:x86-64-v2", "cuda:sm_80"]), strategies.booleans())
 def test_any_record_is_judged(plain_spec, record, target, has_device):
     """Others have written it: an offer, a layer. Its fields have the types that the schema declares, and no more."""

@@ -113,7 +113,7 @@ def test_a_name_that_ends_in_a_backslash_does_not_swallow_the_next_one(tmp_path)
 
 @pytest.mark.compile
 @pytest.mark.parametrize("compiler", COMPILERS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.lists(ANY_NAME, min_size=1, max_size=6, unique=True))
 def test_any_names_are_read_back(tmp_path_factory, compiler, names):
     folder = tmp_path_factory.mktemp("names")
