@@ -82,11 +82,14 @@ def next_program(number: int, compiling: bool) -> Any:
     """Serves commands. Returns, in the process of each one, its code."""
     import torch
 
+    from support.processes import torch_server
+
     if compiling:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own imports
             import torch._inductor.compile_fx
     assert torch and len(os.listdir("/proc/self/task")) == 1, "a process with threads should not be forked"
+    torch_server.make_ends_cheap()
     with socket.socket(fileno=number) as listening:
         python = os.path.join(os.path.dirname(listening.getsockname()), "python")
         while True:
