@@ -157,6 +157,10 @@ def test_the_wheels_list_has_the_digest_of_every_file_and_two_builds_the_same_by
         assert listed == set(archive.namelist())
         for name in archive.namelist():
             archive.read(name)
+        metadata = archive.read("mine-1.5.dist-info/WHEEL").decode()
+    tag = first.partition("-py3-none-")[2].removesuffix(".whl")
+    assert tag.startswith("manylinux_2_") and f"Tag: py3-none-{tag}\n" in metadata
+    assert "Root-Is-Purelib: false" in metadata and metadata.count("Tag:") == 1
     with open(first, "rb") as file:
         content = file.read()
     second, printed = build(root, SOURCE_DATE_EPOCH="1700000000")

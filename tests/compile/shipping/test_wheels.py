@@ -53,7 +53,9 @@ def fresh_environment(wheels, tmp_path_factory):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
     python = str(folder / "venv" / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--no-compile", *wheels], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    subprocess.run(
+        [*pip, "--no-compile", *wheels], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    )
     query = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = subprocess.run([python, "-c", query], check=True, capture_output=True, text=True).stdout.strip()
     with open(os.path.join(site, "torch.pth"), "w") as file:

@@ -81,7 +81,6 @@ def end() -> None:
 def next_program(number: int, compiling: bool) -> Any:
     """Serves commands. Returns, in the process of each one, its code."""
     import torch
-
     from support.processes import torch_server
 
     if compiling:
