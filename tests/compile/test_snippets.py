@@ -79,7 +79,7 @@ BEFORE = {
 }
 """(page, number of the piece) -> code that runs before the piece: what the text around it assumes."""
 NOT_RUN = {
-    ("README.md", 3): "needs an installed package; docs/tutorials/kernel-package.md has one, and is typed",
+    ("README.md", 3): "needs an installed package; docs/tutorials/kernel-package.md has one",
     ("docs/compat.md", 0): "tests/compile/compat/test_deepspeed.py trains in this way",
     ("docs/host-ops.md", 3): "needs ranks; tests/compile/ops/shm/test_process_group.py has some",
     ("docs/host-ops.md", 4): "needs ranks; tests/compile/ops/shm/test_process_group.py has some",
