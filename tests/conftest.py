@@ -116,11 +116,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = left
 
 
-def pytest_collection_finish() -> None:
-    """Has `gc.collect` look at what tests make alone: a look at all that was imported and collected takes 0.6 s."""
-    gc.freeze()
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips what is marked as long, with its reason.
 

@@ -21,10 +21,14 @@ from support.processes import forked_python
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-GPU, ACCELERATOR, BUILD_SYSTEMS, EXTENSION = "gpu-op.md", "accelerator.md", "build-systems.md", "torch-extension.md"
+GPU, ACCELERATOR, BUILD_SYSTEMS = "gpu-op.md", "accelerator.md", "build-systems.md"
+EXTENSION, PACKAGE, WHEEL = "torch-extension.md", "kernel-package.md", "wheel.md"
 TRIED_ELSEWHERE = {
     GPU: "compiles for two GPUs, as tests/compile/ops/test_device_builds.py does",
     BUILD_SYSTEMS: "makes four wheels in 40 s, as tests/compile/shipping/test_backends.py does",
+    EXTENSION: "compiles torch/extension.h three times, as tests/compile/facade/test_builder.py does",
+    PACKAGE: "packs, publishes, locks and installs a package, as tests/spine/test_packages.py does",
+    WHEEL: "makes a wheel by pip and installs it, as tests/compile/shipping/test_wheels.py does",
 }
 """Page -> why it is not followed but by `make test-long`."""
 LONG = tiers.is_long()

@@ -48,6 +48,7 @@ NOT_TYPED = {
     "build-ops      ": "builds every op: takes long",
     "deepspeed ": "needs DeepSpeed; tests/compile/compat/test_deepspeed.py trains under it",
     "opforge.compat.cpp_extension ": "takes long; tests/compile/compat/test_setup.py runs it",
+    "opforge launch --num-accelerators 2": "tests/spine/test_commands.py launches two ranks so",
     "--hostfile": "needs other hosts; tests/unit/launch has stand-ins",
     "--launcher": "needs an MPI or Slurm; tests/unit/launch has stand-ins",
     "dpcpp": "downloads Intel's compiler",

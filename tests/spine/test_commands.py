@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from support import child_processes
 
 pytestmark = pytest.mark.compile
+SHOW_PLACE = """
+import json, os, sys
+with open(os.path.join(os.path.dirname(__file__), "rank" + os.environ["RANK"]), "w") as file:
+    place = [sorted(os.sched_getaffinity(0)), os.environ["LOCAL_SIZE"], os.environ["OMP_NUM_THREADS"], sys.argv[1:]]
+    json.dump(place, file)
+"""
 
 
 @pytest.fixture
@@ -69,9 +76,12 @@ def test_a_new_project_is_created(run, tmp_path, monkeypatch):
 
 def test_a_script_is_launched_in_processes_that_are_bound_to_cores(run, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("import os; print('rank', os.environ['RANK'], len(os.sched_getaffinity(0)))\n")
-    printed = run("launch", "--num-accelerators", "2", "--bind-cores-to-rank", str(script))
-    assert sorted(line.partition("rank ")[2][0] for line in printed.splitlines() if "rank " in line) == ["0", "1"]
+    script.write_text(SHOW_PLACE)
+    run("launch", "--num-accelerators", "2", "--bind-cores-to-rank", str(script), "--lr", "0.1")
+    (cores, *first), (others, *second) = [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in range(2)]
+    assert {*cores} | {*others} == os.sched_getaffinity(0)
+    assert not {*cores} & {*others} or len(os.sched_getaffinity(0)) < 2
+    assert first == second == ["2", str(len(cores)), ["--lr", "0.1"]]
 
 
 def test_code_for_one_vendors_device_is_ported(run, tmp_path):

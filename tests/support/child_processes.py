@@ -11,6 +11,9 @@ from typing import Any
 
 from support.paths import SOURCE_TREE, TESTS
 
+IMPORT_TORCH = ("check", "report")
+"""The commands that import torch."""
+
 
 def environment(**changes: str | None) -> dict[str, str]:
     """Returns this process's environment with `changes`, and opforge importable; None removes a variable."""
@@ -59,10 +62,17 @@ def run_with_torch(
 
 
 def run_command(name: str, *arguments: str, **env: str | None) -> subprocess.CompletedProcess[str]:
-    """Runs `build-ops`, or a command of `opforge`, as a user runs it; returns its output and exit status."""
+    """Runs `build-ops`, or a command of `opforge`, as a user runs it; returns its output and exit status.
+
+    One that imports torch is forked from a process that has it.
+    """
     build = name == "build-ops"
     code = f"from opforge.cli import {'build_ops' if build else 'main'} as command; command()"
     words = [sys.executable, "-c", code, *(() if build else (name,)), *arguments]
+    if name in IMPORT_TORCH:
+        from support.processes import forked_python
+
+        words = [os.path.join(forked_python.commands(), "opforge"), name, *arguments]
     return subprocess.run(words, env=environment(**env), capture_output=True, text=True, timeout=120, check=False)
 
 

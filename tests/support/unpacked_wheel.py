@@ -21,4 +21,4 @@ def load(wheel: Any, folder: Any, code: str) -> str:
     empty = os.path.join(folder, "empty")
     os.mkdir(empty)
     env = {"PYTHONPATH": path, "PATH": empty, "CXX": None, "OPFORGE_CACHE_DIR": os.path.join(empty, "store")}
-    return child_processes.run_python(code, env=env, cwd=empty)
+    return child_processes.run_with_torch(code, env, cwd=empty)

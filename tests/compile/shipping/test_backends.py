@@ -54,6 +54,7 @@ MODULES = {
     "flit": "flit_core",
 }
 """The build systems of `opforge new`, but for setuptools: tests/compile/new has that."""
+OTHERS = pytest.mark.long("the third and the fourth build system, which opforge extends in the same way")
 ENTRY_POINTS = {"hatchling": "hatch", "scikit-build-core": "cmake.root"}
 """The group by which a build system finds opforge."""
 LOAD = """
@@ -97,7 +98,9 @@ def build(root, *arguments, **env):
     return str(wheels[0]) if wheels else "", done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", ["hatchling", "scikit-build-core", *(pytest.param(name, marks=OTHERS) for name in ("meson-python", "flit"))]
+)
 def test_a_new_project_of_each_build_system_makes_a_wheel_with_its_op(builds_are_shared, tmp_path, name):
     pytest.importorskip(MODULES[name], reason=f"not run: pip install {name}")
     if name == "scikit-build-core":
@@ -154,6 +157,10 @@ def test_the_wheels_list_has_the_digest_of_every_file_and_two_builds_the_same_by
         assert listed == set(archive.namelist())
         for name in archive.namelist():
             archive.read(name)
+        metadata = archive.read("mine-1.5.dist-info/WHEEL").decode()
+    tag = first.partition("-py3-none-")[2].removesuffix(".whl")
+    assert tag.startswith("manylinux_2_") and f"Tag: py3-none-{tag}\n" in metadata
+    assert "Root-Is-Purelib: false" in metadata and metadata.count("Tag:") == 1
     with open(first, "rb") as file:
         content = file.read()
     second, printed = build(root, SOURCE_DATE_EPOCH="1700000000")

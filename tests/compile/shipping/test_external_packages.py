@@ -13,6 +13,7 @@ import sys
 import pytest
 from support import child_processes, paths, text_files
 from support.paths import CHECKOUT
+from support.processes import forked_python
 
 import opforge
 import opforge.accelerator
@@ -97,7 +98,10 @@ def install(package, root):
 def run_tests(site, *arguments, seconds=280):
     """Runs pytest with the installed package and the opforge of this checkout, with this test's own store."""
     path = os.pathsep.join([str(site), paths.SOURCE_TREE])
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *map(str, arguments)]
+    # The tests and the processes that they start are forked from one that has torch.
+    python = forked_python.python()
+    code = f"import sys, pytest; sys.executable = {python!r}; raise SystemExit(pytest.main(sys.argv[1:]))"
+    command = [python, "-c", code, "-p", "no:cacheprovider", "-q", *map(str, arguments)]
     env = child_processes.environment(PYTHONPATH=path, PYTHONDONTWRITEBYTECODE="1", **PASSED)
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=seconds)
 
@@ -157,7 +161,7 @@ def test_the_sources_of_a_package_are_described_by_its_kernel_root(installed):
     (package,) = [name for name in PACKAGES if source.parent.name.startswith(name)]
     builder, target, sources = SOURCES[package]
     path = os.pathsep.join([str(site), paths.SOURCE_TREE])
-    output = child_processes.run_python(DESCRIBE, env={"PYTHONPATH": path, "BUILDER": builder, "TARGET": target})
+    output = child_processes.run_with_torch(DESCRIBE, {"PYTHONPATH": path, "BUILDER": builder, "TARGET": target})
     assert [tuple(item) for item in json.loads(output)] == sources
 
 

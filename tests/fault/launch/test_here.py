@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from support import child_processes, polling
 from support.hosts.installed_mpis import MPIS, folder_of
 
-from opforge.launch.engines import mpi
+from opforge.launch.engines import elastic, mpi
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the launcher runs on Linux")
 
@@ -84,6 +85,9 @@ def both_ranks_run(tmp_path):
 
 
 @NEED_TWO
+@pytest.mark.long(
+    "test_hosts.py has ranks that communicate, tests/spine/test_commands.py two that have their own cores"
+)
 def test_two_ranks_communicate_and_have_their_own_cores(launch, tmp_path):
     done = launch(SHOW_PLACE, "--bind-cores-to-rank", program=["communicate"])
     _, err = done.communicate(timeout=120)
@@ -155,25 +159,22 @@ def test_more_ranks_than_cores_start_nothing(launch, tmp_path):
 FAIL = """
 import os, signal, time
 if os.environ["RANK"] == "1":
-    HOW
+    raise SystemExit(3)
 time.sleep(60)
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "text"),
-    [
-        ("raise SystemExit(3)", r"rank 1 failed first: its process \d+ ended with exit status 3"),
-        (
-            "os.kill(os.getpid(), signal.SIGSEGV)",
-            r"rank 1 failed first: its process \d+ ended by signal 11 \(Segmentation fault\)",
-        ),
-    ],
-)
-def test_the_rank_that_failed_is_named_with_its_status_after_torchruns_block(launch, how, text):
-    done = launch(FAIL.replace("HOW", how))
+def test_the_rank_that_failed_is_named_with_its_status_after_torchruns_block(launch):
+    done = launch(FAIL)
     _, err = done.communicate(timeout=120)
+    text = r"rank 1 failed first: its process \d+ ended with exit status 3"
     block, _, after = err.rpartition("=" * 20)
     assert done.returncode == 1 and "Root Cause" in block
     assert re.fullmatch(rf"=*\nopforge launch: {text}\nerror: The launch failed: .*\nhint: .*\n", after), err
     assert "Traceback (most recent call last)" not in err
+
+
+def test_the_signal_that_ended_a_rank_is_named():
+    failure = SimpleNamespace(pid=7, exitcode=-signal.SIGSEGV)
+    text = "rank 1 failed first: its process 7 ended by signal 11 (Segmentation fault)"
+    assert elastic.failure_text(1, failure) == text

@@ -185,7 +185,12 @@ def test_a_host_with_too_few_cores_stops_the_launch_before_anything_starts(clust
     assert "Nothing was started" in err and not (tmp_path / "up0").exists() and no_process_left(tmp_path)
 
 
-@pytest.mark.parametrize("failure", ["the launcher is killed", "a connection ends", "a rank fails"])
+OVER_SSH = pytest.mark.long("test_ssh.py ends a connection of a real ssh")
+
+
+@pytest.mark.parametrize(
+    "failure", ["the launcher is killed", "a rank fails", pytest.param("a connection ends", marks=OVER_SSH)]
+)
 def test_when_one_part_fails_no_process_is_left(cluster, tmp_path, failure):
     done = cluster(RUN_UNTIL_FAIL)
     polling.wait_for(lambda: all_ranks_run(tmp_path) or done.poll() is not None, 90)

@@ -20,15 +20,7 @@ from typing import Any
 
 COMMANDS = {"opforge": "main", "build-ops": "build_ops"}
 """Command -> the function of opforge.cli that runs it."""
-START = """\
-from support.processes import forked_python, torch_server
-try:
-    exec(forked_python.next_program({}, {}))
-except SystemExit as ended:
-    torch_server.end_process(ended.code)
-    raise
-torch_server.end_process()
-"""
+START = "from support.processes import forked_python; exec(forked_python.next_program({}, {}))"
 SCRIPT = "#!/bin/sh\nexec '{python}' -SE '{client}' '{address}' {name} \"$@\"\n"
 _server: dict[tuple[int, bool], tuple[subprocess.Popen[bytes], str]] = {}
 """This process's servers and the folders with their commands, by the process's id and by whether they have imported
@@ -89,15 +81,14 @@ def end() -> None:
 def next_program(number: int, compiling: bool) -> Any:
     """Serves commands. Returns, in the process of each one, its code."""
     import torch
-
     from support.processes import torch_server
 
     if compiling:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own imports
             import torch._inductor.compile_fx
-    torch_server.prepare_forks()
-    assert torch
+    assert torch and len(os.listdir("/proc/self/task")) == 1, "a process with threads should not be forked"
+    torch_server.make_ends_cheap()
     with socket.socket(fileno=number) as listening:
         python = os.path.join(os.path.dirname(listening.getsockname()), "python")
         while True:
