@@ -34,7 +34,7 @@ FIRST_WORDS = re.compile(
     r"[ \t]+\w?[\"']+\s*([^\s\"']+)",
     re.MULTILINE,
 )
-"""Those of docstrings that are no class's and no test's, with the decorator before. Parsing every file takes seconds."""
+"""Those of docstrings of functions that are no tests, with the decorator before. Parsing every file takes seconds."""
 
 
 def code_files():

@@ -14,7 +14,6 @@ from opforge.cache.keys import canonical
 from opforge.remote import claims, gc
 from opforge.remote.stores import open_store
 
-
 SLOW_COMPILER = """\
 #!/bin/sh
 for word; do
