@@ -152,8 +152,9 @@ import os
 import torch  # noqa: F401  # the functions take tensors
 from opforge.packages.load.plain_library import functions
 
+@LIBRARY@
 _NAMESPACE = @NAMESPACE@
-ops = functions(__package__, os.path.dirname(os.path.abspath(__file__)), @FILE@, @DECLARED@)
+ops = functions(__package__, os.path.dirname(os.path.abspath(__file__)), _FILE, @DECLARED@)
 
 
 def add_op_namespace_prefix(op_name: str) -> str:
@@ -212,8 +213,12 @@ def of_tvm_ffi(file: str, namespace: str) -> str:
 
 
 def of_plain_functions(file: str, namespace: str, declared: Mapping[str, Any]) -> str:
-    """Returns `_ops.py` for a variant whose library `file` has plain functions; `declared` says how they are called."""
-    text = OF_PLAIN_FUNCTIONS.replace("@NAMESPACE@", f'"{namespace}"').replace("@FILE@", f'"{file}"')
+    """Returns `_ops.py` for a variant whose library has plain functions; `declared` says how they are called.
+
+    `file` is the library in the variant; empty if it is built from the sources in it.
+    """
+    library = f'_FILE = "{file}"' if file else FROM_SOURCE.replace("\n@MODULE@", "")
+    text = OF_PLAIN_FUNCTIONS.replace("@NAMESPACE@", f'"{namespace}"').replace("@LIBRARY@", library)
     return text.replace("@DECLARED@", pprint.pformat(dict(declared), width=100, sort_dicts=True))
 
 

@@ -6,10 +6,11 @@ import ctypes
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.accelerator.target import Target
+from opforge.builders.declaration.abi import PLAIN
 from opforge.errors import PackError
 from opforge.packages.sources import modules
 from opforge.packages.sources.project import Project
@@ -21,6 +22,26 @@ MODULE = "_functions.py"
 """The file in a variant that has the Python functions of a builder without a folder of Python."""
 RELEASE = re.compile(r"release (\d+)\.(\d+)")
 FIRST_BLACKWELL = 100
+
+
+def calls(project: Project, builder: OpBuilder) -> tuple[Mapping[str, Any] | None, str]:
+    """Returns how the plain functions of a builder's library are called, None if it has none.
+
+    With it comes the path of the Python that calls them, if that is not in the package's own. Raises PackError.
+    """
+    if builder.spec().abi != PLAIN or project.tvm_ffi:
+        return None, ""
+    functions = declared(project, builder)
+    return functions, module_source(project, builder) if functions["functions"] and not project.python else ""
+
+
+def check_source(project: Project, builder: OpBuilder) -> None:
+    """Raises PackError if a variant of the project's sources could not be built: what its functions need is missing."""
+    from opforge.builders.triton import TritonOpBuilder
+
+    if project.tvm_ffi or isinstance(builder, TritonOpBuilder):
+        problem = f"its op is one of {'tvm-ffi' if project.tvm_ffi else 'Triton'}, which no variant of sources can hold"
+        raise PackError(project.name, [problem], "Pack it without --with-source and `with-source`.")
 
 
 def declared(project: Project, builder: OpBuilder) -> dict[str, Any]:

@@ -174,6 +174,8 @@ def _variants(
             advice = "It is packed for its backends alone: see `backends` in kernel.toml."
             raise PackError(project.name, [f"it has no library that could be built for {listed}"], advice)
         return [(Properties(PYTHON, None, _backend(backend)), None) for backend in project.backends]
+    if options.with_source or project.with_source:
+        plain.check_source(project, project.builder(None, False))
     builders = _builders(project, options, store, pass_over)
     variants: list[tuple[Properties, write.Library | None]]
     if options.on:
@@ -320,18 +322,15 @@ def _built(
 def _variant(project: Project, entry: Entry, builder: OpBuilder, options: Options) -> tuple[Properties, write.Library]:
     # What is remembered of an entry lacks the fields by which other machines choose it.
     entry = entry._replace(record=read_record(entry.folder) or entry.record)
-    target, functions = builder.target, None
-    toolkit, source = "", ""
-    if entry.record["abi"] == PLAIN and not project.tvm_ffi:
-        functions = plain.declared(project, builder)
-        toolkit = plain.backend_version(project, Target.parse(entry.record["target"]))
-        source = plain.module_source(project, builder) if functions["functions"] and not project.python else ""
+    target = builder.target
+    functions, module = plain.calls(project, builder)
+    toolkit = "" if functions is None else plain.backend_version(project, Target.parse(entry.record["target"]))
     measured = measure.of_library(entry.library, device_requirements.driver_floor(entry.record))
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
     kind = properties.of_record(
         project.name, entry.record, by_architecture=options.split, tvm_ffi=project.tvm_ffi, toolkit=toolkit
     )
-    return kind, write.Library(entry.library, entry.record, arch, measured, functions, source)
+    return kind, write.Library(entry.library, entry.record, arch, measured, functions, module)
 
 
 def _audit(folder: str, project: Project, library: write.Library | None) -> None:

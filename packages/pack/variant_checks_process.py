@@ -66,7 +66,7 @@ def schemas(folder: str) -> str:
         from opforge.builders.registration import kernel_types
 
         opened = ctypes.CDLL(file)
-        if hasattr(opened, "opforge_facade_module") and not hasattr(opened, "opforge_describe"):
+        if not hasattr(opened, "opforge_describe"):
             return NO_OPS
         describe = opened.opforge_describe
         describe.restype = ctypes.c_char_p

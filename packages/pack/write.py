@@ -55,20 +55,27 @@ def write(
     """
     python = _copy_python(project, folder)
     is_source = properties.framework == SOURCE
-    if library and library.module:
-        with open(library.module, "rb") as stream:
+    functions, module = (library.functions, library.module) if library else (None, "")
+    if is_source:
+        assert project.builder is not None
+        functions, module = plain.calls(project, project.builder(None, False))
+    if module:
+        with open(module, "rb") as stream:
             python |= {plain.MODULE: stream.read()}
         _write_files(folder, {plain.MODULE: python[plain.MODULE]})
     if is_source:
         python |= _copy_sources(project, folder)
     short = project.python_name
-    digits = _digits(project, properties, python, library)
+    digits = _digits(project, properties, python, library, functions)
     backend = "cuda" if properties.backend == "universal" else properties.backend
     identifier = f"_{short}_{backend}_{digits}"
     file, needs = "", project.needs_of(properties.backend)
     if library:
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
+    if functions is not None:
+        _write(folder, ops_module.FILE, ops_module.of_plain_functions(file, identifier, functions))
+    elif library:
         _write(folder, ops_module.FILE, _ops_of(library, properties, file, digits, identifier))
     elif is_source:
         _write(folder, ops_module.FILE, ops_module.from_source(_is_on_facade(project)))
@@ -112,9 +119,7 @@ def _ours(project: Project, properties: Properties, library: Library | None, fil
 
 
 def _ops_of(library: Library, properties: Properties, file: str, digits: str, identifier: str) -> str:
-    """Returns the text of `_ops.py` for a variant with a library."""
-    if library.functions is not None:
-        return ops_module.of_plain_functions(file, identifier, library.functions)
+    """Returns the text of `_ops.py` for a variant with a library that registers its functions."""
     if properties.framework == TVM:
         return ops_module.of_tvm_ffi(file, identifier)
     if library.record["python_module"] and library.record["abi"] == FACADE:
@@ -181,13 +186,19 @@ def _is_shipped(project: Project, name: str) -> bool:
     return not project.python_files or name.rpartition(".")[2] in project.python_files
 
 
-def _digits(project: Project, properties: Properties, python: Mapping[str, bytes], library: Library | None) -> str:
+def _digits(
+    project: Project,
+    properties: Properties,
+    python: Mapping[str, bytes],
+    library: Library | None,
+    functions: Mapping[str, Any] | None,
+) -> str:
     """Returns digits that only this build has: they make its namespace in torch.ops its own."""
     contents = {path: hashlib.sha256(content).hexdigest() for path, content in python.items()}
     digest = hashlib.sha256(canonical([project.name, str(project.version), properties.to_json(), contents]))
     digest.update((library.record["sha256"] if library else "").encode())
-    if library and library.functions is not None:
-        digest.update(canonical(dict(library.functions)))
+    if functions is not None:
+        digest.update(canonical(dict(functions)))
     return digest.hexdigest()[:ID_DIGITS]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 
 import pytest
 from support import child_processes
 from support.gpu import triton_parts
+from support.processes import forked_python
 from support.text_files import write
 
 from opforge.accelerator.target import Target
@@ -99,9 +101,7 @@ def test_functions_outside_of_the_packages_python_are_refused(project, tmp_path)
     assert "Name a module of it: scale.functions:bind" in str(caught.value)
 
 
-def test_plain_functions_of_a_builder_alone_are_called_from_their_package(
-    tmp_path, builds_are_shared, forked_children, monkeypatch
-):
+def test_plain_functions_of_a_builder_alone_are_called_from_their_package(tmp_path, builds_are_shared, monkeypatch):
     source = 'extern "C" __attribute__((visibility("default"))) float half(float x) { return x / 2; }\n'
     write(tmp_path, "half_of.cpp", source)
     write(tmp_path, "half_functions.py", "def bind(op):\n    return {'quarter': lambda x: op.half(op.half(x))}\n")
@@ -114,7 +114,9 @@ def test_plain_functions_of_a_builder_alone_are_called_from_their_package(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     project = reading.read("half_builder:HalfBuilder", "acme/half", "1")
-    (variant,) = pack(project, str(tmp_path / "out"), Options())
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", forked_python.python())  # what tries it has imported torch already
+        (variant,) = pack(project, str(tmp_path / "out"), Options())
     assert variant.checks["import"] == "passed", variant.checks
     assert variant.checks["schemas"] == "not run: its functions are not ops of torch"
     code = (

@@ -9,11 +9,13 @@ import sys
 
 import pytest
 import torch
-from support.kernels.projects import SOURCE, scale_project
+from support.kernels.projects import scale_project
+from support.sample_ops import EXPORT
 from support.text_files import write
 
 import opforge
-from opforge.errors import KernelIncompatibleError
+from opforge.builders.triton import TritonOpBuilder
+from opforge.errors import KernelIncompatibleError, PackError
 from opforge.packages.choose import environment, order
 from opforge.packages.form import digests
 from opforge.packages.load import checkout
@@ -23,6 +25,14 @@ from opforge.packages.sources import reading
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux")]
 X = torch.tensor([1.0, -2.0])
+PLAIN = f"{EXPORT} float scale(float x) {{ return x * @FACTOR@; }}\n"
+PLAIN_BUILDER = """\
+import ctypes
+from opforge import OpBuilder
+class B(OpBuilder):
+    name, abi, sources = "scale", "c", ["scale.cpp"]
+    signatures = {"scale": (ctypes.c_float, [ctypes.c_float])}
+"""
 WITH_SOURCE = Options(with_source=True, tried=False)
 
 
@@ -39,7 +49,8 @@ def packed(tmp_path_factory):
     """acme/scale 2.3 with its header in another folder, and a header that only another processor's build reads."""
     folder = tmp_path_factory.mktemp("source") / "scale"
     scale_project(folder)
-    text = SOURCE.replace("@NAME@", "scale").replace("* @FACTOR@", "FACTOR")
+    write(folder, "kernel.toml", (folder / "kernel.toml").read_text() + 'abi = "c"\n')
+    text = f"{EXPORT} int scale(int x) {{ return x FACTOR; }}\n"
     write(folder, "csrc/scale.cpp", f'#ifdef NEVER\n#include "never.h"\n#endif\n#include "factor.h"\n{text}')
     write(folder, "csrc/factor.h", "#define FACTOR * 4\n")
     write(folder, "csrc/never.h", "#error never\n")
@@ -87,11 +98,19 @@ def test_it_is_built_where_no_other_variant_fits_and_found_again(packed, monkeyp
     other_processor(folder)
     use(monkeypatch, folder)
     module = opforge.get_kernel("acme/scale", 2)
-    assert module.scale(X).tolist() == [4.0, -8.0]
+    assert module.scale(2) == 8
     use(monkeypatch, shutil.copytree(folder, tmp_path / "second"))
     with opforge.no_builds():
         second = opforge.get_kernel("acme/scale", 2)
-    assert second is not module and second.scale(X).tolist() == [4.0, -8.0]
+    assert second is not module and second.scale(2) == 8
+
+
+def test_one_on_the_stable_abi_registers_its_ops(monkeypatch, tmp_path):
+    project = reading.read(scale_project(tmp_path / "project", factor=5))
+    # Of this very processor, so that the source variant finds the library of the other one.
+    pack(project, str(tmp_path), WITH_SOURCE._replace(targets=(project.builder(None, False).target,)))
+    use(monkeypatch, tmp_path / "build" / "source-cpu")
+    assert opforge.get_kernel("acme/scale").scale(X).tolist() == [5.0, -10.0]
 
 
 def test_every_reason_is_listed_if_it_cannot_be_built(packed, monkeypatch, tmp_path):
@@ -107,9 +126,8 @@ def test_every_reason_is_listed_if_it_cannot_be_built(packed, monkeypatch, tmp_p
 
 
 def test_a_builder_of_an_installed_package_needs_no_sources(monkeypatch, tmp_path):
-    write(tmp_path / "mine", "scale.cpp", SOURCE.replace("@NAME@", "scale_by_builder").replace("@FACTOR@", "6"))
-    text = 'from opforge import OpBuilder\nclass B(OpBuilder):\n    name, sources = "scale_by_builder", ["scale.cpp"]\n'
-    write(tmp_path / "mine", "scale_by_builder_ops.py", text)
+    write(tmp_path / "mine", "scale.cpp", PLAIN.replace("@FACTOR@", "6"))
+    write(tmp_path / "mine", "scale_by_builder_ops.py", PLAIN_BUILDER)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
     # As if the builder lay in an installed package: not in the project's folder.
     described = reading.read("scale_by_builder_ops:B", "acme/scale", "1")._replace(folder=str(tmp_path))
@@ -117,7 +135,7 @@ def test_a_builder_of_an_installed_package_needs_no_sources(monkeypatch, tmp_pat
     source = tmp_path / "out" / "build" / "source-cpu"
     assert digests.files_of(source) == ["__init__.py", "_ops.py"]
     use(monkeypatch, source)
-    assert opforge.get_kernel("acme/scale").scale(X).tolist() == [6.0, -12.0]
+    assert opforge.get_kernel("acme/scale").scale(2.0) == 12.0
     loading.reset()
     monkeypatch.syspath_prepend("/nowhere")
     sys.path.remove(str(tmp_path / "mine"))
@@ -130,17 +148,33 @@ def test_a_builder_of_an_installed_package_needs_no_sources(monkeypatch, tmp_pat
 
 def test_a_builder_in_the_project_is_shipped_with_its_modules(monkeypatch, tmp_path, forked_children):
     folder = tmp_path / "project"
-    write(folder, "csrc/scale.cpp", SOURCE.replace("@NAME@", "scale_in_module").replace("@FACTOR@", "7"))
-    declared = 'name, sources = "scale_in_module", names.SOURCES'
-    imports = "from opforge import OpBuilder\nfrom . import names\n"
-    write(folder, "ops.py", f"{imports}class B(OpBuilder):\n    {declared}\n")
+    write(folder, "csrc/scale.cpp", PLAIN.replace("@FACTOR@", "7"))
+    builder = PLAIN_BUILDER.replace('["scale.cpp"]', "names.SOURCES")
+    write(folder, "ops.py", f"from . import names\n{builder}    python_functions = 'calls:bind'\n")
     write(folder, "names.py", 'SOURCES = ["csrc/scale.cpp"]\n')
+    write(folder, "calls.py", "def bind(op):\n    return {'twice': lambda x: op.scale(op.scale(x))}\n")
     write(folder, "setup.py", "raise SystemExit\n")
     text = 'name = "acme/scale"\nversion = 1\nlicense = "MIT"\nbuilder = "ops:B"\nwith-source = true\n'
     write(folder, "kernel.toml", text)
     packed = pack(reading.read(str(folder)), str(folder), Options())
     assert [variant.checks["import"] for variant in packed] == ["passed", "passed"]
+    assert [variant.checks["schemas"] for variant in packed] == ["not run: its functions are not ops of torch"] * 2
     source = folder / "build" / "source-cpu"
-    assert digests.files_of(source)[2:] == ["_source/csrc/scale.cpp", "_source/names.py", "_source/ops.py"]
+    shipped = [f"_source/{path}" for path in ("csrc/scale.cpp", "names.py", "ops.py")]
+    assert digests.files_of(source) == ["__init__.py", "_functions.py", "_ops.py", *shipped]
     use(monkeypatch, shutil.copytree(source, tmp_path / "elsewhere"))
-    assert opforge.get_kernel("acme/scale").scale(X).tolist() == [7.0, -14.0]
+    kernel = opforge.get_kernel("acme/scale")
+    assert (kernel.scale(1.0), kernel.twice(1.0)) == (7.0, 49.0)
+
+
+@pytest.mark.parametrize("kind", ["tvm-ffi", "Triton"])
+def test_sources_of_functions_that_cannot_be_built_from_them_are_refused(tmp_path, kind):
+    class Builder(TritonOpBuilder if kind == "Triton" else opforge.OpBuilder):
+        name = "scale"
+
+    project = reading.read(scale_project(tmp_path))._replace(tvm_ffi="0.1" if kind == "tvm-ffi" else "")
+    project = project._replace(builder=lambda target, portable: Builder(target))
+    with pytest.raises(
+        PackError, match=f"one of {kind}, which no variant of sources can hold\nPack it without --with-"
+    ):
+        pack(project, str(tmp_path / "out"), WITH_SOURCE)
