@@ -14,6 +14,9 @@ from support.paths import SOURCE_TREE, TESTS
 IMPORT_TORCH = ("check", "report")
 """The commands that import torch."""
 
+PYTHON = sys.executable
+"""The Python of the tests. A test may have another one in `sys.executable`."""
+
 
 def environment(**changes: str | None) -> dict[str, str]:
     """Returns this process's environment with `changes`, and opforge importable; None removes a variable."""
@@ -21,14 +24,14 @@ def environment(**changes: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def start_python(code: str, python: str = sys.executable, **options: Any) -> subprocess.Popen[str]:
+def start_python(code: str, python: str = PYTHON, **options: Any) -> subprocess.Popen[str]:
     """Starts another Python with `code`. The code is its whole command line: pass paths in the environment."""
     env = environment(**options.pop("env", {}))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([python, "-c", code], env=env, **{**pipes, **options})
 
 
-def run_python(code: str, python: str = sys.executable, timeout: float = 120, **options: Any) -> str:
+def run_python(code: str, python: str = PYTHON, timeout: float = 120, **options: Any) -> str:
     """Runs `code` in another Python and returns what it printed; its stderr explains a failure."""
     process = start_python(code, python, **options)
     try:

@@ -77,7 +77,7 @@ def _connection(libraries: str | None) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            argv = [sys.executable, "-c", START.format(number)]
+            argv = [child_processes.PYTHON, "-c", START.format(number)]
             # OpenBLAS starts no threads: a process that has some should not be forked.
             env = child_processes.environment(**{"OPENBLAS_NUM_THREADS": "1", LOADER: libraries})
             process = subprocess.Popen(argv, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
