@@ -121,7 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     Keeps the garbage collector from what has been imported, which stays: with torch and its compiler it takes seconds.
     """
-    if len(sys.modules) > _kept_modules[0] + MANY_MODULES or not gc.get_freeze_count():
+    if len(sys.modules) > _kept_modules[0] + MANY_MODULES:
         _kept_modules[0] = len(sys.modules)
         gc.collect()
         gc.freeze()
