@@ -165,6 +165,8 @@ def test_every_command_in_a_sentence_can_be_typed(reader: Path, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(reader)
     monkeypatch.syspath_prepend(str(reader))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:  # of another test's folder
+        monkeypatch.delitem(sys.modules, name)
     typed("build-ops my_package.ops:MyBuilder", reader)
     typed("build-ops CPUAdam --out shared/ops", reader)
     remote = f"file://{reader}/remote"
