@@ -20,7 +20,7 @@ from opforge.packages.sources import reading
 
 pytestmark = [
     pytest.mark.compile,
-    pytest.mark.usefixtures("forked_children", "precompiled"),
+    pytest.mark.usefixtures("forked_children"),
     pytest.mark.skipif(sys.platform != "linux", reason="packages are made on Linux"),
 ]
 SAMPLES = 'import torch\ndef samples():\n    yield "scale", (torch.randn(5),)\n'
