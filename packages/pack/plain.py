@@ -36,7 +36,7 @@ def calls(project: Project, builder: OpBuilder) -> tuple[Mapping[str, Any] | Non
 
 
 def check_source(project: Project, builder: OpBuilder) -> None:
-    """Raises PackError if a variant of the project's sources could not be built: what its functions need is missing."""
+    """Raises PackError if the project's op is of a kind that a variant of sources cannot hold."""
     from opforge.builders.triton import TritonOpBuilder
 
     if project.tvm_ffi or isinstance(builder, TritonOpBuilder):

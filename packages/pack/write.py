@@ -74,13 +74,12 @@ def write(
         file = f"{identifier}.abi3.so"
         shutil.copyfile(library.path, os.path.join(folder, file))
     if functions is not None:
-        _write(folder, ops_module.FILE, ops_module.of_plain_functions(file, identifier, functions))
+        text = ops_module.of_plain_functions(file, identifier, functions)
     elif library:
-        _write(folder, ops_module.FILE, _ops_of(library, properties, file, digits, identifier))
-    elif is_source:
-        _write(folder, ops_module.FILE, ops_module.from_source(_is_on_facade(project)))
+        text = _ops_of(library, properties, file, digits, identifier)
     else:
-        _write(folder, ops_module.FILE, ops_module.python_only(identifier))
+        text = ops_module.from_source(_is_on_facade(project)) if is_source else ops_module.python_only(identifier)
+    _write(folder, ops_module.FILE, text)
     if "__init__.py" not in python:
         _write(folder, "__init__.py", ops_module.init(project.name))
     for path in digests.files_of(folder):

@@ -69,13 +69,11 @@ def run_command(name: str, *arguments: str, **env: str | None) -> subprocess.Com
 
     One that imports torch is forked from a process that has it.
     """
+    if name in IMPORT_TORCH:
+        return run_command_with_torch(name, *arguments, **env)
     build = name == "build-ops"
     code = f"from opforge.cli import {'build_ops' if build else 'main'} as command; command()"
     words = [sys.executable, "-c", code, *(() if build else (name,)), *arguments]
-    if name in IMPORT_TORCH:
-        from support.processes import forked_python
-
-        words = [os.path.join(forked_python.commands(), "opforge"), name, *arguments]
     return subprocess.run(words, env=environment(**env), capture_output=True, text=True, timeout=120, check=False)
 
 

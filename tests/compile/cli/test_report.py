@@ -15,7 +15,7 @@ from opforge.builders.cpu.async_io import AsyncIOBuilder
 from opforge.report import summary
 
 pytestmark = pytest.mark.compile
-run = child_processes.run_command_with_torch
+run = child_processes.run_command
 
 
 def test_the_report_lists_every_op_and_tool(own_store):

@@ -132,7 +132,7 @@ def make_ends_cheap() -> None:
     """
     gc.freeze()  # a collection would touch, and so copy, each page of torch's objects
     libc = ctypes.CDLL(None)
-    # What is to be done at the end is done in reverse: first what a child adds, then these two, and torch's never.
+    # Handlers run in reverse order: first those of a child, then these two, and torch's never.
     libc.on_exit(libc._exit, None)
     libc.on_exit(libc.fcloseall, None)
 
