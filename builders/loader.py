@@ -73,7 +73,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
         if name in library.owner_of:
             if library.owner_of[name] != op:
                 raise NamespaceClashError(op, name, f"the op {library.owner_of[name]!r}")
-            suffix = "_" + entry.key[-8:]
+            suffix = entry.suffix
     loaded = library.register(op, entry, handle, schemas, suffix, folders)
     if isinstance(loaded, str):
         raise load_advice.registration_error(op, entry.library, loaded, schemas, suffix)
@@ -120,7 +120,7 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
     if REGISTER in entry.record["exports"]:
         schemas = _schemas(op, entry, handle, roots)
         declared = [*dict.fromkeys(line.partition("::")[0] for line in schemas)]
-        suffix = "_" + entry.key[-8:] if any(_owners.get(name) == op for name in declared) else ""
+        suffix = entry.suffix if any(_owners.get(name) == op for name in declared) else ""
         if problem := library.call_register(handle, suffix, ""):
             raise torch_errors.error(op, entry.library, problem, roots)
         owned = [name + suffix for name in declared]

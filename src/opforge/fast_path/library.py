@@ -107,6 +107,11 @@ class Entry:
         return f"<entry {self.key} of {op!r} for {target} ({self.origin})\n  {self.folder}>"
 
     @property
+    def suffix(self) -> str:
+        """What the namespaces of a later version end in. An edited comment gives another entry of the same library."""
+        return f"_{self.key[:8]}{self.key[-8:]}"
+
+    @property
     def library(self) -> str:
         """The library's absolute path. It is unique to the content, as the dynamic linker requires."""
         return f"{self.folder}/{self.record['file']}"

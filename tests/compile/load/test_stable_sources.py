@@ -239,6 +239,6 @@ STABLE_TORCH_LIBRARY_IMPL(@NAME@_others, CPU, m) { m.impl("shape_of", TORCH_BOX(
     second = opforge.load(name, path, define_macros={"VERSION": "2"})
     assert (first.version(), second.version()) == (1, 2)
     assert getattr(torch.ops, f"{name}_others").shape_of(torch.ones(1)).tolist() == [1]
-    suffixed = f"{name}_others_{second.result[-8:]}"
+    suffixed = f"{name}_others{second.__entry__.suffix}"
     assert not [kernel for kernel in torch._C._dispatch_get_registrations_for_dispatch_key("CPU") if suffixed in kernel]
     others._destroy()
