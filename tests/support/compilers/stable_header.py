@@ -1,7 +1,7 @@
-"""A precompiled header of torch's stable ABI, with which g++ compiles a test's source in a third of the time.
+"""Precompiled headers of torch's stable ABI, with which g++ compiles a test's source in a third of the time.
 
-This file is the launcher of the compiler: it makes the header for the first unit that it compiles. What a build is
-identified by is the same as without it. gcc reads the header's text if a unit has other flags than the first one.
+This file is the launcher of the compiler: for each set of flags it makes the header when it is first needed. What a
+build is identified by is the same as without it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,24 @@ case "$*" in
   */g++\\ *\\ -DOPFORGE_LOADS_STABLE_BLOCKS\\ *\\ -O0\\ *) ;;
   *) exec "$@" ;;
 esac
-[ -e {folder}/first.h.gch ] || PYTHONPATH={tests} {python} -m support.compilers.stable_header {folder} "$@" || exit 1
+flags=
+for word in "$@"; do
+  case $word in
+    -MD) break ;;
+    -ffile-prefix-map=*) ;;
+    -std=*|-DTORCH_TARGET_VERSION=*|-[OfmgW]*) flags="$flags$word" ;;
+  esac
+done
+header="{folder}/$flags/first.h"
+[ -e "$header.gch" ] || PYTHONPATH={tests} {python} -m support.compilers.stable_header "$header" "$@" || exit 1
 compiler=$1
 shift
-exec "$compiler" -include {folder}/first.h "$@"
+exec "$compiler" -include "$header" "$@"
 """
 
 
 def launcher(folder: Path) -> str:
-    """Returns the path of a program that runs a compiler, in whose folder the header is."""
+    """Returns the path of a program that runs a compiler, in whose folder the headers are."""
     folder.mkdir(exist_ok=True)
     tests = Path(__file__).parents[2]
     part = folder / f"launcher.{os.getpid()}"
@@ -37,12 +46,12 @@ def launcher(folder: Path) -> str:
     return write_script(part, "launch", LAUNCHER.format(folder=folder, tests=tests, python=sys.executable))
 
 
-def make(folder: Path, command: Sequence[str]) -> None:
-    """Makes the header with the flags of a unit, unless another process has made it."""
-    with open(folder / "lock", "w") as lock:
+def make(header: Path, command: Sequence[str]) -> None:
+    """Makes a header with the flags of a unit, unless another process has made it."""
+    header.parent.mkdir(exist_ok=True)
+    with open(header.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        header = folder / "first.h"
-        if (folder / "first.h.gch").exists():
+        if header.with_name("first.h.gch").exists():
             return
         header.write_text("".join(f"#include <torch/csrc/stable/{name}.h>\n" for name in HEADERS))
         # A macro that the units do not have in common would be a reason not to take the header.
