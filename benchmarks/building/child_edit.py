@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.scratch import write_op
@@ -25,32 +26,28 @@ def _slope(turn: int) -> float:
 
 
 def ours(source: str, rounds: str) -> dict[str, Any]:
-    """Times opforge in turns with the compiler alone. The first round, which also probes the compiler, is not kept."""
-    import torch
-
-    import opforge
-
-    x = torch.tensor([-1.0, 3.0])
-    samples: list[float] = []
-    compiles: list[float] = []
-    for turn in range(-1, int(rounds)):
-        began = time.perf_counter()
-        write_op("stable_relu.cpp", source, f"{_slope(turn)}f")
-        y = opforge.load("bench_relu", [source]).bench_relu(x)
-        seconds = time.perf_counter() - began
-        if y.tolist() != [-_slope(turn), 3.0]:
-            raise AssertionError(f"after edit {turn} the op returned {y.tolist()}, expected {[-_slope(turn), 3.0]}")
-        alone = _compile(source, os.path.dirname(str(torch.__file__)))
-        if turn >= 0:
-            samples.append(seconds)
-            compiles.append(alone)
-    return {"ours": samples, "compiler": compiles}
+    """Times opforge for a source on the stable ABI, in turns with the compiler alone."""
+    alone: list[float] = []
+    samples = _edits("stable_relu.cpp", "torch-stable", source, int(rounds), lambda: alone.append(_compile(source)))
+    return {**samples, "compiler": alone[2:]}
 
 
 def facade(source: str, rounds: str) -> dict[str, Any]:
-    """Times opforge for the source of cpp_extension: its first build, the edit that makes the kept header, and others.
+    """Times opforge for the source of cpp_extension."""
+    return _edits("pybind_relu.cpp", "torch-facade", source, int(rounds), lambda: None)
+
+
+def _edits(template: str, abi: str, source: str, rounds: int, then: Callable[[], None]) -> dict[str, list[float]]:
+    """Returns the seconds of a first build, of the edit that makes the kept header, and of others.
 
     The precompiled header is in the store after the second build (opforge.builders.run.precompiled_header).
+
+    Args:
+        template: The name of the source's text.
+        abi: The ABI.
+        source: The path of the source.
+        rounds: The number of other edits.
+        then: Called after each.
     """
     import torch
 
@@ -58,18 +55,22 @@ def facade(source: str, rounds: str) -> dict[str, Any]:
 
     x = torch.tensor([-1.0, 3.0])
     samples: list[float] = []
-    for turn in range(2 + int(rounds)):
+    for turn in range(2 + rounds):
         began = time.perf_counter()
-        write_op("pybind_relu.cpp", source, f"{_slope(turn)}f")
-        y = opforge.load("bench_relu", [source], abi="torch-facade").bench_relu(x)
+        write_op(template, source, f"{_slope(turn)}f")
+        y = opforge.load("bench_relu", [source], abi=abi).bench_relu(x)
         samples.append(time.perf_counter() - began)
         if y.tolist() != [-_slope(turn), 3.0]:
             raise AssertionError(f"after edit {turn} the op returned {y.tolist()}, expected {[-_slope(turn), 3.0]}")
+        then()
     return {"first": samples[:1], "header": samples[1:2], "edits": samples[2:]}
 
 
-def _compile(source: str, torch_folder: str) -> float:
+def _compile(source: str) -> float:
     """Returns the seconds that the compiler takes for the same library."""
+    import torch
+
+    torch_folder = os.path.dirname(str(torch.__file__))
     include = os.path.join(torch_folder, "include")
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "library.so")

@@ -110,7 +110,9 @@ def test_two_versions_in_one_process_have_separate_state(tmp_path):
     namespace = first.__name__
     assert getattr(torch.ops, namespace).by_inline(0) == 3, "the first version keeps the public name"
     assert second.by_inline.namespace == f"{namespace}{second.__entry__.suffix}"
-    text_files.write(folder, "step.h", "#define STEP 10  // an edit after which the library is the same, byte for byte\n")
+    text_files.write(
+        folder, "step.h", "#define STEP 10  // an edit after which the library is the same, byte for byte\n"
+    )
     third = builder.load()
     assert third is not second and [third.by_inline(0), second.by_inline(0)] == [10, 30]
     text_files.write(folder, "step.h", "#define STEP 1\n")

@@ -1,0 +1,99 @@
+"""The precompiled header of an ABI in an edit loop: made once, kept in the store, compared before it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support import sample_ops
+
+import opforge
+from opforge.builders.run import object_reuse, precompiled_header
+from opforge.errors import CompileError
+
+STABLE = """\
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+int64_t scaled(int64_t x) { return x * FACTOR; }
+STABLE_TORCH_LIBRARY(NAME, m) { m.def("scaled(int x) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(NAME, CompositeExplicitAutograd, m) { m.impl("scaled", TORCH_BOX(&scaled)); }
+"""
+FACADE = """\
+#include <torch/extension.h>
+int64_t scaled(int64_t x) { return x * FACTOR; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }
+"""
+
+
+def _load(abi: str, name: str, folder: Path, text: str) -> int:
+    """Builds a source. Returns what its function gives for one."""
+    folder.mkdir(exist_ok=True)
+    source = folder / "op.cpp"
+    source.write_text(text.replace("NAME", name) if abi == "torch-stable" else text)
+    return opforge.load(name, [source], abi=abi, extra_cflags=["-O0"]).scaled(1)
+
+
+def _kept(store: Path) -> list[Path]:
+    return [path for path in (store / "v2" / "objects").glob("*/*.o") if path.stat().st_size > 20 << 20]
+
+
+@pytest.fixture
+def headers(monkeypatch):
+    """For each build with a header of its own in view, whether it took a kept one, and whether it kept one."""
+    taken, made = [], []
+    take, keep, using = object_reuse.take_header, object_reuse.keep, precompiled_header._using
+
+    def strictly_using(*arguments):  # gcc would compile without a header that it cannot use, and say nothing
+        step = using(*arguments)
+        return step._replace(argv=(step.argv[0], "-Winvalid-pch", "-Werror=invalid-pch", *step.argv[1:]))
+
+    def recording_take(*arguments):
+        taken.append(take(*arguments) is not None)
+        return take(*arguments) if taken[-1] else None
+
+    def recording_keep(job, work, steps, reused, reads, inputs, header):
+        made.append(bool(header) and header[0].output not in reused)
+        keep(job, work, steps, reused, reads, inputs, header)
+
+    monkeypatch.setattr(precompiled_header, "_using", strictly_using)
+    monkeypatch.setattr(object_reuse, "take_header", recording_take)
+    monkeypatch.setattr(object_reuse, "keep", recording_keep)
+    return taken, made
+
+
+def _edits(abi: str, text: str, folder: Path, headers: tuple[list[bool], list[bool]]) -> Callable[[str, str], int]:
+    """Builds, edits twice, and builds another op. Returns a function that edits the first op, and calls it."""
+    taken, made = headers
+
+    def load(name: str, factor: str, more: str = "") -> int:
+        own = folder / name  # it holds the source alone, not the store and the caches
+        return _load(abi, name, own, text.replace("FACTOR", factor) + more)
+
+    one, other = sample_ops.unique_name("kept"), sample_ops.unique_name("kept")
+    assert load(one, "2") == 2 and (taken, made) == ([False], [False])
+    assert load(one, "3") == 3 and (taken, made) == ([False, False], [False, True])
+    assert load(one, "4") == 4 and (taken[2:], made[2:]) == ([True], [False])
+    assert load(other, "5") == 5 and (taken[3:], made[3:]) == ([True], [False])
+    return partial(load, one)
+
+
+def test_an_edit_makes_a_header_that_the_next_edits_and_other_ops_use(tmp_path, own_store, headers):
+    _edits("torch-stable", STABLE, tmp_path, headers)
+    assert len(_kept(own_store)) == 1
+
+
+@pytest.mark.long("makes the facade's precompiled header twice, and compiles six times")
+def test_so_does_the_facade_and_a_damaged_header_is_made_anew(tmp_path, own_store, headers):
+    taken, made = headers
+    edit = _edits("torch-facade", FACADE, tmp_path, headers)
+    with pytest.raises(CompileError, match='poisoned "TORCH_VERSION"'):
+        edit("6", "#ifdef TORCH_VERSION\n#endif\n")
+    (header,) = _kept(own_store)
+    os.chmod(header, 0o600)
+    with header.open("r+b") as file:  # of a damaged one nothing is used
+        file.write(b"damaged")
+    assert edit("7") == 7 and (taken[5:], made[4:]) == ([False], [True])
+    assert len(_kept(own_store)) == 1
