@@ -236,7 +236,7 @@ def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
     (peak_file,) = (own_store / "v2" / "peaks").iterdir()
     ((source, of_unit),) = json.loads(peak_file.read_text()).items()
     # It is looked at from time to time: a busy machine may miss the last moments of a short compilation.
-    assert source == "own/plain.cpp" and 1 << 20 < of_unit <= peak
+    assert source == "own/plain.cpp" and 1 << 20 < of_unit < 2 * peak  # with those that start the compiler
 
 
 # -- a precompiled header ----------------------------------------------------------------------------------------------
