@@ -21,8 +21,8 @@ GLIBC = "2.28"
 ROOT = "zig"
 INSTALL = "Install it (pip install 'opforge[portable]', or ziglang alone), or set OPFORGE_SYSROOT to a sysroot."
 ADVICE = (
-    "If it names its cache, set ZIG_GLOBAL_CACHE_DIR to a folder where it can write; otherwise reinstall it: pip install"
-    " --force-reinstall ziglang"
+    "If it names its cache, set ZIG_GLOBAL_CACHE_DIR to a folder where it can write; otherwise reinstall it:"
+    " pip install --force-reinstall ziglang"
 )
 LEVELS = {"x86-64": "baseline", "aarch64": "baseline"}
 """zig's name for the lowest level of a processor. It writes the other levels with underscores."""
