@@ -8,7 +8,7 @@ sign, and what it has withdrawn, counts as always.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched_offer
@@ -35,13 +35,15 @@ def copy(
     layout: Layout,
     store: ObjectStore,
     target: Remote,
-    signer: Signer | None,
+    signer: Callable[[], Signer | None],
     report: Report = ignore,
     chosen: Collection[str] | None = None,
 ) -> Iterator[Copied]:
     """Copies the artifacts of every kind in a cache, or those with the paths `chosen`. Yields the outcome of each.
 
-    Raises StoreError, PublishError, TrustFileError, ExtraNotInstalledError.
+    `signer` is called for what was made here, before anything is written: a machine that only fetches has no key.
+
+    Raises StoreError, PublishError, TrustFileError, ExtraNotInstalledError, and what `signer` raises.
     """
     fetched_ones, problems = list[tuple[Kind, StoredArtifact]](), list[str]()
     for kind in kinds.every():
@@ -53,7 +55,7 @@ def copy(
             elif one.problem:
                 problems.append(f"{kind.name}:{one.name or one.path}: {one.problem}")
             else:
-                yield _pushed(store, target, kind, one, signer)
+                yield _pushed(store, target, kind, one, signer())
     with tempfile.TemporaryDirectory() as scratch:
         source = open_store(f"file://{scratch}")
         for kind, one in fetched_ones:

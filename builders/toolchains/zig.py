@@ -20,7 +20,10 @@ GLIBC = "2.28"
 """The oldest glibc that torch's own libraries run on: what is built for it runs on every system that torch runs on."""
 ROOT = "zig"
 INSTALL = "Install it (pip install 'opforge[portable]', or ziglang alone), or set OPFORGE_SYSROOT to a sysroot."
-ADVICE = "Reinstall it: pip install --force-reinstall ziglang"
+ADVICE = (
+    "If it names its cache, set ZIG_GLOBAL_CACHE_DIR to a folder where it can write; otherwise reinstall it:"
+    " pip install --force-reinstall ziglang"
+)
 LEVELS = {"x86-64": "baseline", "aarch64": "baseline"}
 """zig's name for the lowest level of a processor. It writes the other levels with underscores."""
 
@@ -53,7 +56,7 @@ class ZigToolchain(HostToolchain):
             },
             "machine": f"{self.machine}-linux-gnu",
             "version": f"zig {version} clang",
-            "search": search.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull)),
+            "search": search.header_folders(probe.run(self.argv, "-x", "c++", "-E", "-v", os.devnull, advice=ADVICE)),
             "first": [],
             "linker": "",
             "tells_archives": False,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from opforge.fast_path import machine
 from opforge.foundation import formats, opforge_version, remembered_values, settings
+from opforge.foundation.remembered_values import FlatStamps
 
 from . import tree
 
@@ -30,8 +31,11 @@ CHECKOUT = "checkout"
 HUB_VARIABLES = ("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
 """They say where the cache of the hub's own loader is: see `packages/project/hub_cache.py`."""
 VARIABLES = (settings.kernels.variable, settings.kernel_path.variable)
-_answers: dict[tuple[object, ...], ModuleType] = {}
-"""The modules that `get_kernel` returned, by its arguments, the caller's package and the variables that it reads."""
+_answers: dict[tuple[object, ...], tuple[ModuleType, FlatStamps]] = {}
+"""The modules that were returned, by the arguments, the caller's package and the variables that are read.
+
+With each are the stamps of a checkout, which may have been packed again since; an installed release has none.
+"""
 
 
 def reset() -> None:
@@ -92,7 +96,7 @@ def get_kernel(
     caller = sys._getframe(2).f_globals.get("__package__") or ""
     environment = os.environ
     key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
-    module = _answers.get(key)
+    module = _answer(key)
     if module is not None:
         return module
     if hub:
@@ -104,9 +108,8 @@ def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None,
     cache = [os.environ.get(variable, "") for variable in HUB_VARIABLES]
     checkouts = os.environ.get(settings.kernels.variable, "")
     remembered = _name_of("hub", name, version, variant, checkouts, cache, settings.trust_file())
-    module = _recall(remembered) if remembered else None
+    module = _recall(remembered, key) if remembered else None
     if module is not None:
-        _answers[key] = module
         return module
     from . import search
 
@@ -131,13 +134,12 @@ def get_local_kernel(
     """
     folder = os.path.abspath(os.fspath(path))
     key = ("", folder, variant, package_name)
-    module = _answers.get(key)
+    module = _answer(key)
     if module is not None:
         return module
     remembered = _name_of("local", folder, variant, package_name)
-    module = _recall(remembered) if remembered else None
+    module = _recall(remembered, key) if remembered else None
     if module is not None:
-        _answers[key] = module
         return module
     from . import search
 
@@ -156,9 +158,8 @@ def _look_up(
     is_open = version is None and caller and not checkout  # the caller's lock file decides
     place = (name, version, variant, checkout, settings.kernel_folders())
     remembered = "" if is_open else _name_of("kernel", *place)
-    module = _recall(remembered) if remembered else None
+    module = _recall(remembered, key) if remembered else None
     if module is not None:
-        _answers[key] = module
         return module
     from . import search
 
@@ -180,10 +181,18 @@ def _name_of(*question: object) -> str:
     return remembered_values.name_of(value)
 
 
-def _recall(name: str) -> ModuleType | None:
+def _answer(key: tuple[object, ...]) -> ModuleType | None:
+    """Returns the module that a call has returned in this process; None if what it was read from has changed."""
+    module, stamps = _answers.get(key, (None, None))
+    if stamps and stamps.paths and remembered_values.stamps_of(stamps.paths, len(stamps.paths)) != stamps.numbers:
+        return None
+    return module
+
+
+def _recall(name: str, key: tuple[object, ...]) -> ModuleType | None:
     """Returns the module that a call led to before; None if anything that led there has changed, or it cannot be had.
 
-    Then the search is made in full, and says why.
+    Then the search is made in full, and says why. Keeps it in the process's answers under `key`.
     """
     found = remembered_values.recall(name)
     if found is None:
@@ -196,6 +205,8 @@ def _recall(name: str) -> ModuleType | None:
         if tree.id_problem(module, content):
             return None
         bytecode = scope != CHECKOUT and tree.has_bytecode(files, files)
-        return tree.import_tree(folder, module, bytecode, content=content, version=version)
+        imported = tree.import_tree(folder, module, bytecode, content=content, version=version)
+        _answers[key] = imported, found[1] if scope == CHECKOUT else FlatStamps()
+        return imported
     except Exception:  # of a damaged file, or of the package's own Python: the search says what is wrong
         return None

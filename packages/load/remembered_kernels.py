@@ -27,17 +27,22 @@ def of_paths(paths: Sequence[str]) -> FlatStamps:
     return FlatStamps(paths, stamps_of(paths, len(paths)))
 
 
+def watched(before: FlatStamps, choice: Loadable) -> FlatStamps:
+    """Returns the stamps of everything that led to a variant, and of its files as far as they are known."""
+    files: list[PathStamp] = [
+        (os.path.join(choice.folder, path) if path else choice.folder, tuple(stamp))
+        for path, stamp in choice.receipt.items()
+    ]
+    return FlatStamps.of([*before.pairs(), *files])
+
+
 def remember(name: str, at_ns: int, before: FlatStamps, root: str, scope: str, choice: Loadable) -> None:
     """Remembers a variant with its receipt. If that fails, the next call searches, nothing else.
 
     `before` are the `stamps` of the package, which were taken at `at_ns`.
     """
-    files: list[PathStamp] = [
-        (os.path.join(choice.folder, path) if path else choice.folder, tuple(stamp))
-        for path, stamp in choice.receipt.items()
-    ]
-    watched = FlatStamps.of([*before.pairs(), *files])
+    everything = watched(before, choice)
     value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module, "content": choice.content}
     value |= {"version": choice.version}
     value |= {"files": [*choice.receipt]}  # type: ignore[dict-item]
-    remembered_values_writer.remember(name, watched, value, at_ns, links=len(watched.paths))
+    remembered_values_writer.remember(name, everything, value, at_ns, links=len(everything.paths))

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from opforge.foundation import settings
 from opforge.foundation.remembered_values import FlatStamps
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from opforge.packages.form.metadata import Dependency
 
 CHECKOUT = "checkout"
+Answers: TypeAlias = dict[tuple[object, ...], tuple[ModuleType, FlatStamps]]
+"""The modules that calls have returned in this process, each with the stamps of what may change."""
 
 
 def find(
     key: tuple[object, ...],
-    answers: dict[tuple[object, ...], ModuleType],
+    answers: Answers,
     remembered: str,
     name: str,
     version: str | int | None,
@@ -47,9 +49,12 @@ def find(
     before = remembered_kernels.stamps(name) if remembered else None
     attempt = Attempt()
     module = load(name, version, label, install, caller, attempt)
-    if not attempt.is_per_device:
-        answers[key] = module
     choice = attempt.choice
+    is_checkout = attempt.place[1] == CHECKOUT
+    if not attempt.is_per_device and not is_checkout:
+        answers[key] = module, FlatStamps()
+    elif not attempt.is_per_device and before and choice:
+        answers[key] = module, remembered_kernels.watched(before, choice)
     if before and before.paths and choice and choice.receipt and not attempt.needs_more:
         remembered_kernels.remember(remembered, at, before, *attempt.place, choice)
     return module
@@ -57,7 +62,7 @@ def find(
 
 def local(
     key: tuple[object, ...],
-    answers: dict[tuple[object, ...], ModuleType],
+    answers: Answers,
     remembered: str,
     folder: str,
     label: str | None,
@@ -80,9 +85,9 @@ def local(
     module = _from_checkout(folder, folder, version.ANY, label, attempt, package)
     if module is None:
         raise _nothing_fits(f"in {folder}", attempt.reasons, "")
-    if not attempt.is_per_device:
-        answers[key] = module
     choice = attempt.choice
+    if not attempt.is_per_device and choice:
+        answers[key] = module, remembered_kernels.watched(before, choice)
     if remembered and choice and choice.receipt and not attempt.needs_more:
         remembered_kernels.remember(remembered, at, before, folder, CHECKOUT, choice)
     return module
@@ -90,7 +95,7 @@ def local(
 
 def in_hub_cache(
     key: tuple[object, ...],
-    answers: dict[tuple[object, ...], ModuleType],
+    answers: Answers,
     remembered: str,
     name: str,
     revision: str | int | None,

@@ -152,7 +152,9 @@ def _requirement_problem(requirements: Sequence[str]) -> str:
 
 
 def _import_failed(name: str, folder: str, error: Exception) -> Exception:
-    from opforge.errors import KernelLoadError
+    from opforge.errors import KernelLoadError, KernelNotFoundError
 
     problem = f"importing it failed: {type(error).__name__}: {error}"
-    return KernelLoadError(name, folder, problem, "The error above is the package's own: report it to its author")
+    is_missing = isinstance(error, KernelNotFoundError)
+    advice = f"{name} needs it" if is_missing else "The error above is the package's own: report it to its author"
+    return KernelLoadError(name, folder, problem, advice)

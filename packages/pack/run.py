@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.accelerator import archs
@@ -24,6 +25,7 @@ from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests
 from opforge.packages.form.metadata import FILE, Metadata, Provenance
 from opforge.packages.form.properties import PYTHON, SOURCE, Properties
+from opforge.packages.form.same_sources import difference
 from opforge.packages.form.variant import label_of
 from opforge.packages.registry.publish import CHECKS, outcomes_in
 from opforge.packages.sources.project import Project
@@ -133,11 +135,35 @@ def pack(
             variant._replace(folder=write.place(variant.folder, build, kind, project.name))
             for variant, kind in zip(finished, kinds, strict=True)
         ]
+        _remove_outdated(build, placed, staging, note)
         outcomes = {variant.label: {"digest": variant.digest, "checks": dict(variant.checks)} for variant in placed}
-        write_file(os.path.join(build, CHECKS), readable(_recorded(build) | outcomes))
+        write_file(os.path.join(build, CHECKS), readable(_recorded(build) | outcomes), 0o644)
         return placed
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _remove_outdated(build: str, placed: Sequence[Packed], staging: str, note: Callable[[str], None]) -> None:
+    """Moves away the variants that were packed before of another release or other sources.
+
+    They could not be published beside the new ones. A checkout that is loaded could take one of them: old code.
+    """
+    new, present = placed[0].metadata, {variant.label for variant in placed}
+    for label in sorted(os.listdir(build)):
+        folder = os.path.join(build, label)
+        old = None if label in present else write.packed_in(folder)
+        if old is None:
+            continue
+        path = difference(new, old)
+        if (old.opforge.get("name"), old.release) != (new.opforge["name"], new.release):
+            reason = f"it was {old.opforge.get('name')} {old.release}"
+        elif path:
+            reason = f"it was packed from another {path}"
+        else:
+            continue
+        with suppress(FileNotFoundError):  # another process has just replaced it
+            os.rename(folder, os.path.join(staging, label))
+            note(f"{folder} was removed: {reason}")
 
 
 def _check_outcomes(project: Project, variants: Sequence[Packed]) -> None:

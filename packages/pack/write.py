@@ -225,7 +225,7 @@ def place(folder: str, out: str, properties: Properties, name: str) -> str:
     os.makedirs(out, exist_ok=True)
     for attempt in range(ATTEMPTS):
         if os.path.lexists(target):
-            if not _is_ours(target):
+            if packed_in(target) is None:
                 if attempt < FEW_ATTEMPTS:
                     continue  # it may have been replaced just now
                 problem = f"{target} exists, and opforge pack did not write it"
@@ -241,8 +241,10 @@ def place(folder: str, out: str, properties: Properties, name: str) -> str:
     raise PackError(name, [f"another process keeps replacing {target}"], "Pack when it has ended.")
 
 
-def _is_ours(folder: str) -> bool:
+def packed_in(folder: str) -> Metadata | None:
+    """Returns the metadata of a variant that opforge pack has written; None if the folder is anything else."""
     try:
-        return not os.path.islink(folder) and "release" in metadata.read(folder).opforge
+        stated = metadata.read(folder)
     except (OSError, ValueError):
-        return False
+        return None
+    return stated if "release" in stated.opforge and not os.path.islink(folder) else None

@@ -17,6 +17,7 @@ from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
 from opforge.packages.form.metadata import Metadata
+from opforge.packages.form.same_sources import difference
 from opforge.packages.form.version import Version
 from opforge.remote import blobs, statements, withdrawal_lists
 from opforge.remote.blobs import Tree
@@ -35,6 +36,7 @@ from .release import PACKAGE, Release, Variant
 CHECKS = "checks.json"
 OUTCOMES = table(record({"digest": TEXT, "checks": table(TEXT)}))
 LOCAL = "local/"
+ONE_RELEASE = "Remove those that are not packed any more, or pack all of them again from one commit"
 UNRECORDED = {"import": "not run: no outcome was recorded when it was packed"}
 
 
@@ -258,15 +260,18 @@ def _identity(packed: Sequence[Packed], folder: str, url: str) -> tuple[str, Ver
     identities = {(str(part.metadata.opforge.get("name", "")), part.metadata.release) for part in packed}
     if len(identities) != 1:
         listed = ", ".join(sorted(f"{name} {number}" for name, number in identities))
-        raise PublishError(folder, url, f"its variants are of several releases: {listed}", "Publish one at a time")
+        raise PublishError(folder, url, f"its variants are of several releases: {listed}", ONE_RELEASE)
     name, number = identities.pop()
     if not name or number is None:
         hint = "Pack it with opforge pack --name ORG/NAME --version VERSION"
         raise PublishError(folder, url, "its metadata states no name or no version", hint)
     commits = sorted({part.metadata.kernel.commit[:12] if part.metadata.kernel else "none" for part in packed})
     if len(commits) > 1:
-        hint = "Remove those that are not packed any more, or pack all of them from one commit"
-        raise PublishError(folder, url, f"its variants are of several commits: {', '.join(commits)}", hint)
+        raise PublishError(folder, url, f"its variants are of several commits: {', '.join(commits)}", ONE_RELEASE)
+    for part in packed:
+        if path := difference(packed[0].metadata, part.metadata):
+            reason = f"{packed[0].label} and {part.label} were packed from different contents of {path}"
+            raise PublishError(folder, url, reason, ONE_RELEASE)
     names.check(name, folder)
     if name.startswith(LOCAL):
         raise PublishError(

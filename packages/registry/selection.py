@@ -314,7 +314,9 @@ def _of_remote(source: Source, there: Offered, numbers: Range) -> Iterator[Verif
             yield PassedOver(f"{source.remote}: its index lacks {there.name} {number}, which a signer's list names")
             continue
         if verified.withdrawn and not _is_exact(numbers):
-            yield PassedOver(f"{source.remote}: {there.name} {number} was withdrawn: {verified.withdrawn}")
+            exact = f"{there.name}@{number.interface}.{number.rebuild}"
+            text = f"{there.name} {number} was withdrawn: {verified.withdrawn} ({exact} requests it nevertheless)"
+            yield PassedOver(f"{source.remote}: {text}")
             continue
         yield verified._replace(missing=tuple(missing))
         tried += 1
@@ -327,7 +329,8 @@ def _of_remote(source: Source, there: Offered, numbers: Range) -> Iterator[Verif
     if unnamed:  # its signature says why: by a key that is not trusted, or of one that has not listed it
         fetch_release(source, there.name, unnamed[0], there.there[unnamed[0]])
     newest = [str(number) for number in there.within(version.ANY)[:5]]
-    sought = f"release in {numbers}" if numbers.text else "release that may be chosen"
+    sought = f"release in {numbers}" if numbers.text else "release"
+    sought += " that may be chosen" if there.within(numbers) else ""
     text = f"{there.name} has no {sought}; its newest are: {', '.join(newest) or 'none'}"
     yield PassedOver(f"{source.remote}: {text}")
 

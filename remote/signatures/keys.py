@@ -51,10 +51,16 @@ def create(name: str) -> signing.Named:
         handle = os.open(path_of(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise KeyFileError(f"{path_of(name)} exists: a key is never replaced. Choose another name.") from None
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(f"{secret}\n")
-        file.flush()
-        fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(f"{secret}\n")
+            file.flush()
+            fsync(file.fileno())
+    except BaseException as error:  # what is left of it would be a key that is damaged, and is never replaced
+        os.unlink(path_of(name))
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, path_of(name)) from error
+        raise
     return signing.public_of(secret)
 
 

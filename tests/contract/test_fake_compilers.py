@@ -126,6 +126,18 @@ case "$*" in
   *-v*) printf '#include <...> search starts here:\\n /usr/include\\nEnd of search list.\\n' >&2;;
 esac
 """
+CACHE = 'unable to open global cache directory "/nonexistent/.cache/zig": AccessDenied'
+
+
+def test_the_error_of_a_zig_that_cannot_write_its_cache_says_where_to_set_another(bin, monkeypatch):
+    """As of a user without a home folder. CXX names another compiler: it changes nothing."""
+    text_files.write_script(bin, "zig", f"[ $1 = version ] && echo 0.17.0 && exit\necho 'error: {CACHE}' >&2\nexit 1\n")
+    monkeypatch.setattr(zig, "find", lambda: str(bin / "zig"))
+    with pytest.raises(ToolchainError, match="ZIG_GLOBAL_CACHE_DIR") as error:
+        toolchain_of("zig").identity()
+    assert CACHE in str(error.value) and "CXX" not in str(error.value)
+
+
 BEHIND_LINKS = {
     "nvcc": ("nvcc", NVCC.replace("@BUILD@", "@").replace("@HOST@", "exit 0")),
     "sycl": ("icpx", ICPX),

@@ -33,6 +33,7 @@ class Attempts:
         self.end = time.monotonic() + self.seconds
         self._pauses = list(timing.pauses)
         self.failures = 0
+        self.route = ""  # the proxy, which may be what is wrong
         self.may_have_arrived = False  # an earlier try, of which only the answer was lost
 
     def restart(self) -> None:
@@ -63,7 +64,7 @@ class Attempts:
             times = f" (tried {self.failures} times)" if self.failures > 1 else ""
             if time.monotonic() > self.end - 0.1:
                 times += f"; all of it may take {self.seconds:.0f} s"
-            raise StoreError(self.url, self.operation, reason + times, hint) from None
+            raise StoreError(self.url, self.operation, reason + times + self.route, hint) from None
         pause(seconds, 1.5 * seconds)
 
 

@@ -91,6 +91,7 @@ class Client:
             connection = None
             try:
                 connection = self._connection(address)
+                attempts.route = connection.route
                 answer = self._send(connection, request, path, attempts)
                 if answer.status in _REDIRECTS and request.method in ("GET", "HEAD"):
                     address, path = self._redirect(request, answer, address, path, redirects)

@@ -28,7 +28,8 @@ class Connection(http.client.HTTPConnection):
     def __init__(self, address: Address, token_variable: str, timing: Timing) -> None:
         super().__init__(address.host, address.port)
         self.address, self.timing, self.requests = address, timing, 0
-        self._proxy, self._proxy_authorization = _proxy_for(address)
+        self._proxy, self._proxy_authorization, variable = _proxy_for(address)
+        self.route = f", with the proxy {':'.join(map(str, self._proxy))} of {variable}" if self._proxy else ""
         # A proxy reads what is sent by HTTP, also if it is for this machine.
         is_private = address.is_private() and (address.scheme == "https" or not self._proxy)
         self.authorization = authorization(address, token_variable, is_private)
@@ -86,22 +87,23 @@ class Connection(http.client.HTTPConnection):
             raise ConnectionError(f"the proxy refused the connection: it answered {code}")
 
 
-def _proxy_for(address: Address) -> tuple[tuple[str, int] | None, Secret | None]:
-    """Returns the host and port of the proxy that the environment names for an address, and its credentials."""
+def _proxy_for(address: Address) -> tuple[tuple[str, int] | None, Secret | None, str]:
+    """Returns the host and port of an address's proxy, its credentials, and the variable that names it."""
     from urllib.request import getproxies_environment, proxy_bypass
 
     proxies = getproxies_environment()
-    url = proxies.get(address.scheme) or proxies.get("all")
+    kind = address.scheme if proxies.get(address.scheme) else "all"
+    url, variable = proxies.get(kind), f"{kind}_proxy"
     if not url or proxy_bypass(f"{address.host}:{address.port}"):
-        return None, None
+        return None, None, variable
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port or 80
     except ValueError:
-        raise CredentialsError(f"the proxy that {address.scheme}_proxy names is not a URL") from None
+        raise CredentialsError(f"the proxy that {variable} names is not a URL") from None
     if parts.scheme != "http" or not parts.hostname:
-        raise CredentialsError(f"the proxy that {address.scheme}_proxy names is not of the form http://HOST:PORT")
-    return (parts.hostname, port), basic_of_url(parts.username, parts.password)
+        raise CredentialsError(f"the proxy that {variable} names is not of the form http://HOST:PORT")
+    return (parts.hostname, port), basic_of_url(parts.username, parts.password), variable
 
 
 _contexts: dict[tuple[str | None, str | None], ssl.SSLContext] = {}

@@ -419,10 +419,9 @@ def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> L
         raise BuilderError(op, *unknown_name("signatures", min(unknown), names))
 
     def find(name: str) -> Any:
-        try:
-            function = library[name]
-        except AttributeError as error:
-            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(names)}") from error
+        if name not in names:  # the library's needs are searched too: libc has functions of many names
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(names)}")
+        function = library[name]
         if name in functions:
             function.restype, function.argtypes = functions[name]
         return function

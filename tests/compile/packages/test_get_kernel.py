@@ -209,6 +209,13 @@ class TestInstalled:
         monkeypatch.delenv("FAILS")
         assert opforge.get_kernel("acme/plain").VALUE == 7
 
+    def test_a_package_that_another_needs_and_that_was_removed_is_named_and_nobodys_fault(self, root, tmp_path):
+        needs = "import opforge\nbase = opforge.get_kernel('acme/base', version=2)\n"
+        install(root, plain(tmp_path, needs), "acme/plain")
+        with pytest.raises(KernelLoadError, match="acme/base 2 was not found") as error:
+            opforge.get_kernel("acme/plain")
+        assert str(error.value).endswith("opforge install 'acme/base@2'. acme/plain 1 needs it")
+
     def test_an_import_that_failed_after_its_ops_were_registered_can_be_repeated(self, root, tmp_path, scale_releases):
         folder = shutil.copytree(scale_releases["3"], tmp_path / "copy")
         write(

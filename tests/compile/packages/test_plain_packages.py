@@ -157,3 +157,20 @@ def _toml(folder):
     text = 'name = "acme/own"\nversion = 1\nlicense = "MIT"\n[op]\nsources = ["own.cpp"]\nabi = "c"\n'
     write(folder, "kernel.toml", text)
     return folder
+
+
+def test_a_variant_that_was_packed_from_another_source_is_removed(tmp_path, builds_are_shared):
+    """It is for a better level of the processor: a checkout that is loaded would take it."""
+    folder = tmp_path / "project"
+    signature = "{'triple': (ctypes.c_int, [ctypes.c_int])}"
+    op = f"    name, sources, abi, signatures = 'triple', ['triple.cpp'], 'c', {signature}\n"
+    write(folder, "builder.py", f"import ctypes\nfrom opforge import OpBuilder\nclass TripleBuilder(OpBuilder):\n{op}")
+    lines = ['name = "acme/triple"', 'version = "1"', 'license = "MIT"', 'builder = "builder:TripleBuilder"']
+    write(folder, "kernel.toml", "\n".join(lines))
+    write(folder, "triple.cpp", 'extern "C" int triple(int x) { return 2 * x; }\n')
+    levels = [(Target.parse(f"cpu:{level}"),) for level in ("x86-64", "x86-64-v2")]
+    old = [packed(folder, tmp_path, targets=level)[0] for level in levels]
+    assert sorted(os.listdir(tmp_path / "build")) == ["checks.json", *sorted(variant.label for variant in old)]
+    write(folder, "triple.cpp", 'extern "C" int triple(int x) { return 3 * x; }\n')
+    (variant,) = packed(folder, tmp_path, targets=levels[0])
+    assert sorted(os.listdir(tmp_path / "build")) == ["checks.json", variant.label]

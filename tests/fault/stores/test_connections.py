@@ -155,6 +155,18 @@ def test_https_goes_through_a_tunnel_of_the_proxy(monkeypatch):
     assert proxy.requests[0].method == "CONNECT" and proxy.requests[0].target == "cache.example:443"
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_an_error_of_a_request_names_its_proxy_and_the_variable_that_names_it(variable, monkeypatch):
+    monkeypatch.setenv(variable, "http://user:hidden@127.0.0.1:1")
+    with pytest.raises(StoreError, match=f", with the proxy 127.0.0.1:1 of {variable}. Check the URL") as raised:
+        WebStore("http://cache.example", timing=QUICK).get("x", 1)
+    assert "hidden" not in str(raised.value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(StoreError) as raised:
+        WebStore("http://127.0.0.1:1", timing=QUICK).get("x", 1)
+    assert "proxy" not in str(raised.value)
+
+
 @pytest.mark.parametrize("url", ["socks5://user:hidden@127.0.0.1:1", "http://user:hidden@:1", "http://h:port"])
 def test_a_proxy_that_cannot_be_used_is_an_error_without_its_password(url, monkeypatch):
     monkeypatch.setenv("http_proxy", url)

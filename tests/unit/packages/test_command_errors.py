@@ -77,8 +77,10 @@ def test_a_release_that_was_withdrawn_is_named_with_the_reason(user, registry):
     registry.publish()
     withdraw = ("withdraw", registry.url, "acme/plain@1")
     assert user(*withdraw, "--reason", "wrong")[0] == 0
-    code, output = user("install", "acme/plain", "--into", "new")
-    assert code == 1 and "acme/plain 1 was withdrawn: wrong" in output
+    for asked, sought in (("acme/plain", "release"), ("acme/plain@==1", "release in ==1")):
+        code, output = user("install", asked, "--into", "new")
+        assert code == 1 and "acme/plain 1 was withdrawn: wrong (acme/plain@1.0 requests it nevertheless)" in output
+        assert f"acme/plain has no {sought} that may be chosen; its newest are: 1" in output
     assert user(*withdraw, "--undo")[0] == 0
     assert user("install", "acme/plain@1", "--into", "new")[0] == 0
     assert user(*withdraw, "--reason", "wrong")[0] == 0

@@ -40,6 +40,20 @@ def test_each_form_of_a_folder_is_read(folder, path):
     assert module.VALUE == 5 and opforge.get_local_kernel(str(folder / path)) is module
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_one_that_was_packed_again_in_a_running_process_is_another_module(folder, is_named, monkeypatch):
+    def load():
+        return opforge.get_kernel("acme/plain") if is_named else opforge.get_local_kernel(folder)
+
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/plain={folder}")
+    first = load()
+    os.utime(folder / "build" / LABEL / "__init__.py", (1, 1))
+    assert load() is first and first.VALUE == 5
+    python_project(folder, text="VALUE = 6\n")
+    pack(reading.read(str(folder)), str(folder), Options(tried=False))
+    assert (load().VALUE, first.VALUE) == (6, 5) and load() is load()
+
+
 def test_the_packages_name_is_taken_as_the_hubs_loader_takes_it(folder):
     module = opforge.get_local_kernel(folder)
     assert opforge.get_local_kernel(folder, "plain") is module

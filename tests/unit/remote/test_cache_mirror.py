@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import types
 from pathlib import Path
@@ -71,6 +72,16 @@ def test_another_site_fetches_all_of_it(nodes, builder, entry, machine, target, 
 def test_the_list_of_the_key_that_signed_what_was_fetched_comes_too(machine, target):
     mirror(target.url, "--key", "lab")
     assert entries_of(withdrawal_lists.Unverified(target).of("ci")) == [OTHER]
+
+
+def test_a_machine_that_only_fetches_needs_no_key(nodes, entry, machine, target):
+    for name in keys.names():
+        os.unlink(keys.path_of(name))
+    outcome = CliRunner().invoke(group, ["mirror", "cache:", target.url])
+    assert outcome.exit_code == 1 and "No signing key is configured" in outcome.stderr  # for what it has built
+    assert signers(target) == {}
+    (fetched,) = mirror(target.url, entry.record["op"])["copied"]
+    assert fetched["statements"] == 1 and [*signers(target).values()] == [[["ci"]]]
 
 
 def test_what_is_not_trusted_any_more_is_not_copied(nodes, machine, target):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import string
 import sys
@@ -116,6 +117,17 @@ def test_a_key_is_never_replaced():
     keys.create("ci")
     with pytest.raises(KeyFileError, match=r"ci\.secret exists: a key is never replaced"):
         keys.create("ci")
+
+
+def test_of_a_key_that_could_not_be_written_nothing_is_left(monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match=r"No space left on device: '.*/ci\.secret'"):
+        patched.setattr(keys, "fsync", full)
+        keys.create("ci")
+    assert keys.names() == []
+    keys.create("ci")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "x" * 64])

@@ -122,7 +122,11 @@ def _of_cache(target: str, names: Sequence[str], key: str, as_json: bool) -> Non
         )
     chosen = {one.path for kind, of_kind in named.items() if of_kind for one in kinds.stored(kinds.of(kind), of_kind)}
     remote, there = opened(target)
-    store, signer = own_store(), None if remote.is_unsigned else keys.signer(key)
+    store = own_store()
+
+    def signer() -> keys.Signer | None:
+        return None if remote.is_unsigned else keys.signer(key)
+
     with Transfers(as_json) as transfers:
         copied = [*cache_mirror.copy(store.layout, there, remote, signer, transfers, chosen if names else None)]
     _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
