@@ -32,7 +32,7 @@ def so_far() -> float:
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
             children.setdefault(int(fields[1]), []).append(int(name))
-            seconds[int(name)] = sum(map(int, fields[11:15])) / TICKS
+            seconds[int(name)] = sum(map(int, fields[11 : 13 if int(name) in of_others else 15])) / TICKS
     waiting = [*children.get(os.getpid(), ()), *servers]
     for pid in waiting:
         spent += seconds.get(pid, 0.0)
