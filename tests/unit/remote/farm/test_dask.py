@@ -11,9 +11,6 @@ from support.remote import farm as farms
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(200)]
 
 
-IN_EXECUTORS = pytest.mark.long("starts a client of Dask for what test_executors.py tries on threads")
-
-
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory, remote):
     """Two workers; `no_compiler` cannot build anything."""
@@ -70,7 +67,7 @@ def test_a_machine_without_a_compiler_says_so_and_the_unit_goes_elsewhere(report
     assert len({unit["worker"] for unit in document["units"] if unit["state"] == "built"}) == 1
 
 
-@IN_EXECUTORS
+@pytest.mark.long("starts a client of Dask for what test_executors.py tries on threads")
 def test_a_second_run_does_the_rest(report, farm, asking):
     _done, _document, folder, names = report
     (folder / "wrong.cpp").write_text((folder / "beta.cpp").read_text())
@@ -90,7 +87,6 @@ def test_out_brings_the_results_here(report, farm, asking, tmp_path):
     assert str(library) in done.stdout
 
 
-@IN_EXECUTORS
 def test_no_machine_can_build_it(farm, asking, tmp_path):
     names = farms.ops_module(tmp_path, ["lost"], module="lost_ops")
     done = farms.build_ops(farm.url, *names, "--target", "cpu:aarch64", "--json", folder=tmp_path, **asking)

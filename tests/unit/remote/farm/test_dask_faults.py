@@ -48,7 +48,6 @@ def test_ctrl_c_ends_the_compilers_of_all_workers(farm, remote, tmp_path):
     assert not remote.claims()
 
 
-@pytest.mark.long("starts a client of Dask for what test_executors.py tries on threads")
 def test_same_toolchain_names_both_workers(farm, remote, tmp_path):
     names = farms.ops_module(tmp_path, ["same"], module="same_ops")
     done = farms.build_ops(farm.url, *names, "--same-toolchain", folder=tmp_path, **remote.asking)
