@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from support import paths, processor_time, rewritten, tiers
-from support.processes import left_behind
+from support.processes import left_behind, shared_torch
 
 # Who starts the tests in the background may have these ignored, and every process that a test interrupts would be too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -91,6 +91,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     rewritten.make_part(session)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Waits for the process with torch that other workers still use; what it took counts as this process's."""
+    shared_torch.wait()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Leaves out the garbage collector, which took a third of the time of collecting tests."""
@@ -159,6 +165,7 @@ def nothing_of_the_machines(shared_store):
         patch.setenv("XDG_CACHE_HOME", str(shared_store.parent / "shared-caches"))
         patch.setenv("XDG_CONFIG_HOME", str(shared_store.parent / "shared-config"))
         patch.setenv("XDG_STATE_HOME", str(shared_store.parent / "shared-state"))
+        shared_torch.session = str(shared_store.parent)
         yield
         from support.processes import forked_python, torch_server
 

@@ -494,15 +494,17 @@ def outcomes(call: Callable[..., Any], chosen: Mapping[int, str], in_settings: i
     Args:
         call: Takes an expression's number, two tensors, the integer and the number.
         chosen: The expressions' texts, by their numbers in the source.
-        in_settings: How many arguments are tried in each setting but the plain one and that of gradients.
+        in_settings: How many arguments are tried in each setting but the plain one and that of gradients. If they are
+            fewer than IN_SETTINGS, gradients have fewer too.
     """
     found: dict[str, Any] = {}
+    most = {"plain": len(ARGUMENTS), "gradients": len(ARGUMENTS) if in_settings == IN_SETTINGS else 5}
     reads, storages = {text for text, _ in OF_MEMORY}, {text for text, _ in OF_STORAGE}
     for number, text in chosen.items():
         for setting in SETTINGS:
             if text in storages and setting == "wrapper":
                 continue
-            for case in range(len(ARGUMENTS) if setting in ("plain", "gradients") else in_settings):
+            for case in range(most.get(setting, in_settings)):
                 if setting == "gradients" and "float" not in ARGUMENTS[case][0] and "complex" not in ARGUMENTS[case][0]:
                     continue  # its tensors have none: it is the plain setting
                 if text in reads and (setting not in WITH_MEMORY or 0 in ARGUMENTS[case][1]):

@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.timeout(290),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="drops capabilities, switches compilers"),
 ]
-STEPS = 12
-"""Five seconds on two idle cores, and a minute on slow ones that do other work too."""
+STEPS = 8
+"""Three seconds on two idle cores, and a minute on slow ones that do other work too."""
 
 
 def run_model(*options):

@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 from support import child_processes
+from support.processes import forked_python
 
 MISSING = "needs DeepSpeed: pip install --no-build-isolation deepspeed==0.19.8"
 
@@ -23,15 +24,24 @@ def is_installed() -> bool:
 
 
 def run(
-    code: str, store: str | os.PathLike[str], folder: Any, timeout: float = 280, **variables: str | None
+    code: str,
+    store: str | os.PathLike[str],
+    folder: Any,
+    timeout: float = 280,
+    has_torch: bool = True,
+    **variables: str | None,
 ) -> dict[str, Any]:
-    """Runs the code as the only rank of a job on this machine. Returns the JSON document of its last line."""
+    """Runs the code as the only rank of a job on this machine. Returns the JSON document of its last line.
+
+    Its process has imported torch already, unless `has_torch` is false.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     machine = {"DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder)}
     env = {**rank, **machine, "OPFORGE_CACHE_DIR": str(store), **variables}
-    output = child_processes.run_python(code, timeout=timeout, env=env, cwd=folder)
+    run_code = child_processes.run_with_torch if has_torch else child_processes.run_python
+    output = run_code(code, timeout=timeout, env=env, cwd=folder)
     document: dict[str, Any] = json.loads(output.splitlines()[-1])
     return document
 
@@ -43,7 +53,8 @@ def run_two_ranks(code: str, folder: Any, timeout: float = 200, **variables: str
     job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "DS_ACCELERATOR": "cpu"}
     job |= {"GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder), "OMP_NUM_THREADS": "1", **variables}
     ranks = [{"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    processes = [child_processes.start_python(code, env={**os.environ, **job, **rank}) for rank in ranks]
+    python = forked_python.python()
+    processes = [child_processes.start_python(code, python, env={**os.environ, **job, **rank}) for rank in ranks]
     documents = []
     try:
         for process in processes:

@@ -13,12 +13,17 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from support.processes import shared_torch
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def so_far() -> float:
-    """Returns the seconds of this process, of those that it has waited for, and of those that it has started."""
+    """Returns the seconds of this process, of those that it has waited for, and of those that it has started.
+
+    Servers with torch count for the process that uses them, whichever started what they are forked from.
+    """
+    servers, of_others = shared_torch.processes()
     times = os.times()
     spent = sum(times[:4])
     children: dict[int, list[int]] = {}
@@ -27,11 +32,11 @@ def so_far() -> float:
         with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
             children.setdefault(int(fields[1]), []).append(int(name))
-            seconds[int(name)] = sum(map(int, fields[11:15])) / TICKS
-    waiting = [*children.get(os.getpid(), ())]
+            seconds[int(name)] = sum(map(int, fields[11 : 13 if int(name) in of_others else 15])) / TICKS
+    waiting = [*children.get(os.getpid(), ()), *servers]
     for pid in waiting:
-        spent += seconds[pid]
-        waiting += children.get(pid, ())
+        spent += seconds.get(pid, 0.0)
+        waiting += () if pid in of_others else children.get(pid, ())
     return spent
 
 
@@ -49,7 +54,7 @@ class ProcessorTime:
         report = yield
         if call.when == "teardown":
             now = so_far()
-            report.processor_seconds, self._before = now - self._before, now
+            report.processor_seconds, self._before = max(0.0, now - self._before), now
         return report
 
     @pytest.hookimpl(tryfirst=True)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from support import child_processes, polling
 from support.hosts.installed_mpis import MPIS, folder_of
+from support.processes import forked_python
 
 from opforge.launch.engines import elastic, mpi
 
@@ -52,10 +53,10 @@ def launch(tmp_path):
     """Returns a function that launches a script in two processes. What it leaves alive is killed afterwards."""
     launched = []
 
-    def start(code, *options, program=(), **environ):
+    def start(code, *options, program=(), python=sys.executable, **environ):
         job = tmp_path / "job.py"
         job.write_text(code)
-        argv = [sys.executable, "-m", "opforge", "launch", "--num-accelerators", "2", *options, str(job), *program]
+        argv = [python, "-m", "opforge", "launch", "--num-accelerators", "2", *options, str(job), *program]
         env = child_processes.environment(OMP_NUM_THREADS=None, **environ)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         launched.append(subprocess.Popen(argv, env=env, cwd=tmp_path, **pipes))
@@ -165,7 +166,7 @@ time.sleep(60)
 
 
 def test_the_rank_that_failed_is_named_with_its_status_after_torchruns_block(launch):
-    done = launch(FAIL)
+    done = launch(FAIL, python=forked_python.python())
     _, err = done.communicate(timeout=120)
     text = r"rank 1 failed first: its process \d+ ended with exit status 3"
     block, _, after = err.rpartition("=" * 20)

@@ -88,6 +88,16 @@ class Images:
             pytest.skip(f"cannot mount an image here: {(done.stderr or done.stdout).strip()}")
 
 
+ONE_KIND = pytest.mark.parametrize(
+    "images",
+    [
+        "loop",
+        *(pytest.param(kind, marks=pytest.mark.long("the stamps below are of each kind")) for kind in KINDS[1:]),
+    ],
+    indirect=True,
+)
+
+
 @pytest.fixture(params=KINDS)
 def images(request, tmp_path):
     if os.geteuid() != 0:
@@ -102,6 +112,7 @@ def load(folder, **names):
     return child_processes.run_python(LOAD, env={"FOLDER": str(folder), **names}).split()
 
 
+@ONE_KIND
 def test_a_header_in_another_image_is_built_from(images):
     files = {"plain.cpp": sample_ops.PLAIN_SOURCE, "value.h": "#define VALUE 1\n"}
     folder = images.show(files)
@@ -112,20 +123,14 @@ def test_a_header_in_another_image_is_built_from(images):
     images.show({**files, "value.h": "#define VALUE 2\n"})
     after = os.stat(folder / "value.h")
     assert (before.st_size, before.st_ctime_ns) == (after.st_size, after.st_ctime_ns)
-    assert images.kind not in ("loop", "ext4") or (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino)
+    # So is the device, unless something else mounts an image at this moment.
+    assert images.kind not in ("loop", "ext4") or before.st_ino == after.st_ino
     assert load(folder) == ["2", "built"]
     images.show(files)
     assert load(folder) == ["1", "cache"]
 
 
-@pytest.mark.parametrize(
-    "images",
-    [
-        "loop",
-        *(pytest.param(kind, marks=pytest.mark.long("the stamps below are of each kind")) for kind in KINDS[1:]),
-    ],
-    indirect=True,
-)
+@ONE_KIND
 def test_another_images_compiler_builds_again(images, tmp_path):
     sample_ops.plain_op(tmp_path / "op", source=f"{sample_ops.EXPORT} int value() {{ return NUMBER; }}\n")
     script = '#!/bin/sh\nexec g++ -DNUMBER={} "$@"\n'

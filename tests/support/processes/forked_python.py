@@ -1,8 +1,7 @@
 """What a shell of a test has as `python`, `opforge` and `build-ops`: processes that have imported torch already.
 
-Each is forked by a server, as those of `torch_server`: an import of torch takes two seconds of a processor. What is
-typed into such a shell is to show what commands do; how the installed commands start is tried by others. Python with
-an option besides -c and -m starts as it is.
+Each is forked by a server, as those of `torch_server`. What is typed into such a shell is to show what commands do; how
+the installed commands start is tried by others. Python with an option besides -c and -m starts as it is.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ import json
 import os
 import socket
 import stat
-import subprocess
 import sys
-import tempfile
-import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # each command begins with this file, and needs nothing else
+    from support.processes import shared_torch
 
 COMMANDS = {"opforge": "main", "build-ops": "build_ops"}
 """Command -> the function of opforge.cli that runs it."""
-START = "from support.processes import forked_python; exec(forked_python.next_program({}, {}))"
+START = "from support.processes import forked_python; exec(forked_python.next_program({}))"
 SCRIPT = "#!/bin/sh\nexec '{python}' -SE '{client}' '{address}' {name} \"$@\"\n"
-_server: dict[tuple[int, bool], tuple[subprocess.Popen[bytes], str]] = {}
+_server: dict[tuple[int, bool], tuple[shared_torch.Server, str]] = {}
 """This process's servers and the folders with their commands, by the process's id and by whether they have imported
 torch's compiler."""
 
@@ -37,7 +36,9 @@ def commands(compiling: bool = False) -> str:
         compiling: Whether they have imported torch's compiler too, which takes three seconds of a processor. Variables
             that its import reads have the values of this process.
     """
-    from support.paths import TESTS
+    import tempfile
+
+    from support.processes import shared_torch
 
     key = os.getpid(), compiling
     if key not in _server:
@@ -45,11 +46,7 @@ def commands(compiling: bool = False) -> str:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(address := os.path.join(folder, "socket"))
             listening.listen(16)
-            number = listening.fileno()
-            # Without the source tree: whether opforge is found is the commands' own.
-            env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": TESTS}
-            argv = [sys.executable, "-c", START.format(number, compiling)]
-            server = subprocess.Popen(argv, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
+            server = shared_torch.Server(START, listening.fileno(), compiling)
         for name in ("python", *COMMANDS):
             path = os.path.join(folder, name)
             with open(path, "w") as file:
@@ -68,8 +65,7 @@ def end() -> None:
     """Ends this process's servers, and removes their commands."""
     for key in [key for key in _server if key[0] == os.getpid()]:
         server, folder = _server.pop(key)
-        server.terminate()
-        server.wait()
+        server.end()
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
         os.rmdir(folder)
@@ -78,16 +74,10 @@ def end() -> None:
 # -- in the server -----------------------------------------------------------------------------------------------------
 
 
-def next_program(number: int, compiling: bool) -> Any:
+def next_program(number: int) -> Any:
     """Serves commands. Returns, in the process of each one, its code."""
-    import torch
     from support.processes import torch_server
 
-    if compiling:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own imports
-            import torch._inductor.compile_fx
-    assert torch and len(os.listdir("/proc/self/task")) == 1, "a process with threads should not be forked"
     torch_server.make_ends_cheap()
     with socket.socket(fileno=number) as listening:
         python = os.path.join(os.path.dirname(listening.getsockname()), "python")

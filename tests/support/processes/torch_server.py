@@ -1,8 +1,8 @@
 """Runs programs in processes that have imported torch already, which costs a second of processor time each.
 
-They are forked from a server that has done nothing else. A program sees what `python -c` would show it, but for torch
-and the modules that torch imports: it is for tests whose subject is not how a process starts. Variables that OpenMP or
-torch's import read have no effect.
+They are forked from a server that has done nothing else: see `shared_torch`. A program sees what `python -c` would show
+it, but for torch and the modules that torch imports: it is for tests whose subject is not how a process starts.
+Variables that OpenMP or torch's import read have no effect.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from support.processes import shared_torch
+
 START = "from support.processes import torch_server; exec(torch_server.next_program({}))"
 LOADER = "LD_LIBRARY_PATH"
-"""What the dynamic loader has read when a process starts: programs with another value have another server."""
-_servers: dict[tuple[int, str], tuple[subprocess.Popen[bytes], socket.socket]] = {}
+"""What the dynamic loader has read when a process starts: programs with a value of it have a server that imports torch
+itself."""
+_servers: dict[tuple[int, str], tuple[subprocess.Popen[bytes] | shared_torch.Server, socket.socket]] = {}
 """This process's servers, by its id, since a fork of this process has none, and by LOADER."""
 MOST_SERVERS = 3
 """Each needs 100 MB. The oldest one ends for another."""
@@ -70,26 +73,33 @@ def _connection(libraries: str | None) -> socket.socket:
     key = os.getpid(), libraries or ""
     if key not in _servers:
         if len(_servers) == MOST_SERVERS:
-            oldest, connection = _servers.pop(next(iter(_servers)))
-            connection.close()
-            oldest.terminate()
-            oldest.wait()
+            _end(next(iter(_servers)))
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            argv = [child_processes.PYTHON, "-c", START.format(number)]
-            # OpenBLAS starts no threads: a process that has some should not be forked.
-            env = child_processes.environment(**{"OPENBLAS_NUM_THREADS": "1", LOADER: libraries})
-            process = subprocess.Popen(argv, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
+            if libraries:
+                argv = [child_processes.PYTHON, "-c", START.format(number)]
+                env = child_processes.environment(**{"OPENBLAS_NUM_THREADS": "1", LOADER: libraries})
+                process = subprocess.Popen(argv, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
+            else:
+                process = shared_torch.Server(START, number)
         _servers[key] = process, ours
     return _servers[key][1]
 
 
 def end() -> None:
-    """Ends this process's servers, and waits for them."""
+    """Ends this process's servers."""
     for key in [key for key in _servers if key[0] == os.getpid()]:
-        process, connection = _servers.pop(key)
-        connection.close()
+        _end(key)
+
+
+def _end(key: tuple[int, str]) -> None:
+    process, connection = _servers.pop(key)
+    connection.close()
+    if isinstance(process, shared_torch.Server):
+        process.end()
+    else:
+        process.terminate()
         process.wait()
 
 

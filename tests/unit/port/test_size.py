@@ -50,8 +50,8 @@ def calls(text):
 def test_four_times_the_code_takes_four_times_the_work(name):
     start, line, *end = REPEATED[name]
     calls(start + line + "".join(end))  # imports and tables are made once
-    (few, few_findings), (many, many_findings) = (calls(start + line * count + "".join(end)) for count in (30, 120))
-    assert many < 5 * few
+    (few, few_findings), (many, many_findings) = (calls(start + line * count + "".join(end)) for count in (15, 60))
+    assert many < 4.4 * few
     assert few_findings == many_findings == 0 or many_findings > 3 * few_findings
 
 

@@ -67,6 +67,7 @@ def test_a_machine_without_a_compiler_says_so_and_the_unit_goes_elsewhere(report
     assert len({unit["worker"] for unit in document["units"] if unit["state"] == "built"}) == 1
 
 
+@pytest.mark.long("starts a client of Dask for what test_executors.py tries on threads")
 def test_a_second_run_does_the_rest(report, farm, asking):
     _done, _document, folder, names = report
     (folder / "wrong.cpp").write_text((folder / "beta.cpp").read_text())
