@@ -212,7 +212,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
-                object_reuse.keep(job, work, steps, reused, reads, inputs, _kept_header(job, run, kept))
+                object_reuse.keep(job, work, steps, reused, reads, inputs)
+                _keep_header(job, work, run, kept, reads, provenance)
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
         elif attempt == ATTEMPTS - 2:
@@ -331,6 +332,27 @@ def _kept_header(job: Job, run: Sequence[Step], kept: Sequence[Step]) -> tuple[S
     every = [*run, *kept]
     pairs = ((precompiled_header.header_step(step, every), step.unit) for step in run if step.unit)
     return next(((making, unit) for making, unit in pairs if making), None)
+
+
+def _keep_header(
+    job: Job,
+    work: str,
+    run: Sequence[Step],
+    kept: Sequence[Step],
+    reads: Mapping[str, Sequence[Read]],
+    provenance: Provenance,
+) -> None:
+    """Stores the precompiled header that this run has made, if the store keeps it, with what it was made from.
+
+    What its units read and ask for is left out: ops share it.
+    """
+    header = _kept_header(job, run, kept)
+    if header and header[0] in run:
+        making, unit = header
+        step = next(step for step in run if step.unit == unit)
+        queries = _questions(job, work, [step], {step.output: reads[making.output]}, {}, ())
+        inputs = provenance.collect(reads[making.output], search_folders(job), compiler_folders(job), queries)
+        object_reuse.keep_header(job, work, making, unit, inputs)
 
 
 def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:

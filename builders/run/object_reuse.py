@@ -1,6 +1,6 @@
 """Objects that an earlier build compiled from the same files: reused from the store, and put into it.
 
-The facade's precompiled header is one of them.
+The precompiled headers of the stable ABI and of the facade are such objects too.
 """
 
 from __future__ import annotations
@@ -57,25 +57,20 @@ def keep(
     reused: Mapping[str, Inputs],
     reads: Mapping[str, Sequence[Read]],
     inputs: Inputs,
-    header: tuple[Step, RootedPath] | None = None,
 ) -> None:
-    """Stores the objects that this build compiled, each with the files that it read.
-
-    `header` is the step that has made a precompiled header which is kept, with a unit that uses it.
-    """
+    """Stores the objects that this build compiled, each with the files that it read."""
     files = {RootedPath(file.root, file.path): file for file in inputs.files}
     shared = _WithoutSources(inputs, [step.unit for step in steps if step.unit])
-
-    def keep_one(step: Step, key: str, most: int) -> None:
-        own = {read.location for read in reads[step.output]} & files.keys()
-        own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[location] for location in sorted(own)))
-        objects.keep(job.layout, key, os.path.join(work, step.output), own_inputs, most)
-
     for step in steps:
         if step.unit and step.output not in reused:
-            keep_one(step, _unit_key(job, step), objects.KEPT)
-    if header and header[0].output not in reused:
-        keep_one(header[0], _header_key(job, *header), 1)
+            own = {read.location for read in reads[step.output]} & files.keys()
+            own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[place] for place in sorted(own)))
+            objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), own_inputs)
+
+
+def keep_header(job: Job, work: str, making: Step, unit: RootedPath, inputs: Inputs) -> None:
+    """Stores the precompiled header that the step `making` has made for units such as this one, from these inputs."""
+    objects.keep(job.layout, _header_key(job, making, unit), os.path.join(work, making.output), inputs, 1)
 
 
 class _WithoutSources:
