@@ -308,7 +308,7 @@ def _share_header(
 def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> list[Step]:
     """Returns the steps with one that makes a precompiled header and those that use it, if that saves time.
 
-    If the store has the header, it is taken. One that is kept is also made where a unit is compiled again, as this will
+    If the store has the header, it is taken. One that is kept is also made where a unit is being edited, as this will
     probably not be the last time.
     """
     share = partial(precompiled_header.apply, job.plan, steps, job.jobs, job.roots, work)
@@ -321,8 +321,7 @@ def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> l
         if inputs:
             taken.reused[header[0].output] = inputs
             return run
-    is_again = any(object_reuse.was_compiled(job, step) for step in steps)
-    return run if is_again else share()
+    return run if any(object_reuse.is_edited(job, step) for step in steps) else share()
 
 
 def _kept_header(job: Job, run: Sequence[Step], kept: Sequence[Step]) -> tuple[Step, RootedPath] | None:

@@ -6,6 +6,7 @@ The precompiled headers of the stable ABI and of the facade are such objects too
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from opforge.builders.declaration.build_plan import BuildPlan, Step
@@ -19,6 +20,9 @@ from opforge.foundation import formats
 from . import precompiled_header
 from .job import Job
 from .reads.provenance import Read
+
+EDITING = 3600
+"""The seconds after a compilation in which the next one of the same unit is one of many edits."""
 
 
 def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, Inputs]:
@@ -45,9 +49,15 @@ def take_header(job: Job, work: str, making: Step, unit: RootedPath, disk: Disk)
     return objects.reuse(job.layout, _header_key(job, making, unit), seen, target)
 
 
-def was_compiled(job: Job, step: Step) -> bool:
-    """Returns whether a unit's object is in the store, of this text or another."""
-    return bool(step.unit) and os.path.isdir(job.layout.path("objects", _unit_key(job, step)))
+def is_edited(job: Job, step: Step) -> bool:
+    """Returns whether an object of this unit, of this text or another, was compiled a short time ago."""
+    if not step.unit:
+        return False
+    try:
+        compiled = os.stat(job.layout.path("objects", _unit_key(job, step))).st_mtime
+    except FileNotFoundError:
+        return False
+    return time.time() - compiled < EDITING
 
 
 def keep(

@@ -7,7 +7,7 @@ the header is its first include: then the compiler sees the same text either way
 Those of the stable ABI and of the facade are kept: they take a tenth and a seventh of the room of torch's, and with one
 an edited unit compiles in a fourth or a fifth of the time. It is an object of the store, with the files that it was
 made from, and is compared before it is used as any object is (object_reuse.py). It is made where a unit is compiled
-again.
+a second time within an hour, so not where a new version of a program is built.
 
 The text is not all. gcc keeps no state of pragmas in such a header (pack, diagnostic), and the header is made from
 another file than the unit (__BASE_FILE__). torch and the system leave nothing of that behind. So all that it was made

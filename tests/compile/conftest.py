@@ -7,6 +7,8 @@ import shutil
 import pytest
 from support.compilers import stable_header as stable_header_of
 
+from opforge.builders.run import object_reuse
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
@@ -18,6 +20,12 @@ def pytest_collection_modifyitems(items):
 def needs_a_compiler():
     if shutil.which("g++") is None:
         pytest.skip("needs g++ (apt install g++)")
+
+
+@pytest.fixture(autouse=True)
+def no_header_of_edits(monkeypatch):
+    """A test edits a source once: a precompiled header for further edits would take longer than it saves."""
+    monkeypatch.setattr(object_reuse, "EDITING", 0)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -64,14 +65,17 @@ def headers(monkeypatch):
         made[-1] = True
         keep(*arguments)
 
+    monkeypatch.setattr(object_reuse, "EDITING", 3600)
     monkeypatch.setattr(precompiled_header, "_using", strictly_using)
     monkeypatch.setattr(object_reuse, "take_header", recording_take)
     monkeypatch.setattr(object_reuse, "keep_header", recording_keep)
     return taken, made
 
 
-def _edits(abi: str, text: str, folder: Path, headers: tuple[list[bool], list[bool]]) -> Callable[[str, str], int]:
-    """Builds, edits twice, and builds another op. Returns a function that edits the first op, and calls it."""
+def _edits(
+    abi: str, text: str, folder: Path, store: Path, headers: tuple[list[bool], list[bool]]
+) -> Callable[[str, str], int]:
+    """Builds, edits later and at once, and builds another op. Returns what edits the first one and calls it."""
     taken, made = headers
 
     def load(name: str, factor: str, more: str = "") -> int:
@@ -82,21 +86,23 @@ def _edits(abi: str, text: str, folder: Path, headers: tuple[list[bool], list[bo
 
     one, other = sample_ops.unique_name("kept"), sample_ops.unique_name("kept")
     assert load(one, "2") == 2 and (taken, made) == ([False], [False])
-    assert load(one, "3") == 3 and (taken, made) == ([False, False], [False, True])
-    assert load(one, "4") == 4 and (taken[2:], made[2:]) == ([True], [False])
+    for path in (store / "v2" / "objects").iterdir():
+        os.utime(path, (time.time() - 3601,) * 2)  # a new version of a program, later, is not an edit
+    assert load(one, "3") == 3 and (taken, made) == ([False] * 2, [False] * 2)
+    assert load(one, "4") == 4 and (taken, made) == ([False] * 3, [False, False, True])
     assert load(other, "5") == 5 and (taken[3:], made[3:]) == ([True], [False])
     return partial(load, one)
 
 
 def test_an_edit_makes_a_header_that_the_next_edits_and_other_ops_use(tmp_path, own_store, headers):
-    _edits("torch-stable", STABLE, tmp_path, headers)
+    _edits("torch-stable", STABLE, tmp_path, own_store, headers)
     assert len(_kept(own_store)) == 1
 
 
 @pytest.mark.long("makes the facade's precompiled header twice, and compiles six times")
 def test_so_does_the_facade_and_a_damaged_header_is_made_anew(tmp_path, own_store, headers):
     taken, made = headers
-    edit = _edits("torch-facade", FACADE, tmp_path, headers)
+    edit = _edits("torch-facade", FACADE, tmp_path, own_store, headers)
     with pytest.raises(CompileError, match='poisoned "TORCH_VERSION"'):
         edit("6", "#ifdef TORCH_VERSION\n#endif\n")
     (header,) = _kept(own_store)

@@ -234,7 +234,9 @@ def test_a_build_records_the_peak_memory_of_its_compilers(folder, own_store):
     peak = build_record(entry)["peak_bytes"]
     assert 4 << 20 < peak < 1 << 30
     (peak_file,) = (own_store / "v2" / "peaks").iterdir()
-    assert json.loads(peak_file.read_text()) == {"own/plain.cpp": pytest.approx(peak, rel=0.5)}
+    ((source, of_unit),) = json.loads(peak_file.read_text()).items()
+    # It is looked at from time to time: a busy machine may miss the last moments of a short compilation.
+    assert source == "own/plain.cpp" and 1 << 20 < of_unit < 2 * peak  # with those that start the compiler
 
 
 # -- a precompiled header ----------------------------------------------------------------------------------------------
