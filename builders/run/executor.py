@@ -23,7 +23,7 @@ from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.records.inputs import Answer, Inputs, RootedPath
 from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
-from opforge.errors import BuildError, CompileError, UnstableInputError
+from opforge.errors import BuildError, BuildResourceError, CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 from opforge.foundation.environment import HEADER_VARIABLES
@@ -285,9 +285,10 @@ def _share_header(
         taken.kept.extend(makings.values())
     try:
         output = _run_steps(job, work, run)
-    except CompileError as error:
+    except (CompileError, BuildResourceError) as error:
         # The number of cores decides whether there is such a header: it must not decide whether the op can be built.
-        failed = [step for step in steps if step.title == error.step]
+        # Without it less of the disk and of the memory is needed.
+        failed = [step for step in steps if isinstance(error, CompileError) and step.title == error.step]
         if failed:
             _run_steps(job, work, failed)  # usually the header is not the reason
         with suppress(OSError):
@@ -312,7 +313,7 @@ def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> l
     probably not be the last time.
     """
     share = partial(precompiled_header.apply, job.plan, steps, job.jobs, job.roots, work)
-    if job.plan.abi not in precompiled_header.IS_KEPT or not job.reuse:
+    if not job.reuse or not object_reuse.keeps_header(job):
         return share()
     run = share(pays_for_one=True)
     header = _kept_header(job, run, ())
@@ -326,7 +327,7 @@ def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> l
 
 def _kept_header(job: Job, run: Sequence[Step], kept: Sequence[Step]) -> tuple[Step, RootedPath] | None:
     """Returns the step that makes a precompiled header which the store keeps, with a unit that uses it; or None."""
-    if job.plan.abi not in precompiled_header.IS_KEPT:
+    if not object_reuse.keeps_header(job):
         return None
     every = [*run, *kept]
     pairs = ((precompiled_header.header_step(step, every), step.unit) for step in run if step.unit)

@@ -15,12 +15,14 @@ from opforge.cache.keys import key_of
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.cache.records.validity import Observation
-from opforge.foundation import formats
+from opforge.foundation import formats, settings
 
 from . import precompiled_header
 from .job import Job
 from .reads.provenance import Read
 
+ROOM = 1 << 30
+"""The bytes that a store must be allowed to have, and that must be free on its disk, for headers to be kept there."""
 EDITING = 3600
 """The seconds after a compilation in which the next one of the same unit is one of many edits."""
 
@@ -47,6 +49,21 @@ def take_header(job: Job, work: str, making: Step, unit: RootedPath, disk: Disk)
     """
     seen, target = Observation(job.roots, disk), os.path.join(work, making.output)
     return objects.reuse(job.layout, _header_key(job, making, unit), seen, target)
+
+
+def keeps_header(job: Job) -> bool:
+    """Returns whether the store keeps headers for a build.
+
+    A small store would lose its entries to them, and on a full disk no build would succeed. Raises SettingError.
+    """
+    if job.plan.abi not in precompiled_header.IS_KEPT:
+        return False
+    limit = settings.cache_max_size()
+    try:
+        disk = os.statvfs(job.layout.path())
+    except OSError:
+        return False
+    return min(disk.f_bavail * disk.f_frsize, ROOM if limit is None else limit) >= ROOM
 
 
 def is_edited(job: Job, step: Step) -> bool:
