@@ -53,5 +53,5 @@ def test_a_source_that_is_no_file_is_said_to_be_none(tmp_path):
 
 def test_an_error_of_load_begins_with_the_name_that_the_call_gives(tmp_path):
     path = text_files.write(tmp_path, "a.cpp", "")
-    with pytest.raises(BuilderError, match="^my_op: sources names 'a.cpp' twice"):
+    with pytest.raises(BuilderError, match=r"^my_op: sources names 'a\.cpp' twice"):
         opforge.load("my_op", [path, path], abi="c")
