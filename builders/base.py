@@ -8,7 +8,7 @@ import os
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from opforge.fast_path import library, lookup
 from opforge.foundation import environment, remembered_values
@@ -291,6 +291,11 @@ class OpBuilder:
         self._target_devices: Any = None
         """The devices that the target was chosen for; None if something else has set it."""
         self.debug, self.sanitize, self.portable = debug, sanitize, portable
+
+    def __getstate__(self) -> Any:
+        """Returns what a copy gets, also in another process: all but the loaded op, which belongs to this one."""
+        attributes, slots = cast("tuple[Any, dict[str, Any]]", super().__getstate__())
+        return attributes, {**slots, "_loaded": None}
 
     def __repr__(self) -> str:
         return str(importlib.import_module(REPRESENTATION).builder_text(self))

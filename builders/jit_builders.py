@@ -199,7 +199,9 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
     except (TypeError, ValueError) as error:
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise errors.BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
-    kind = type("UserBuilder", (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
+    name = attributes["name"]
+    kind_name = name if isinstance(name, str) and name.isidentifier() else "UserBuilder"  # errors begin with it
+    kind = type(kind_name, (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
     builder: OpBuilder = kind(**made_with)
     return builder
 

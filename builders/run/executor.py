@@ -23,7 +23,7 @@ from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.records.inputs import Answer, Inputs, RootedPath
 from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
-from opforge.errors import BuildError, CompileError, UnstableInputError
+from opforge.errors import BuildError, BuildResourceError, CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 from opforge.foundation.environment import HEADER_VARIABLES
@@ -212,7 +212,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
-                object_reuse.keep(job, work, steps, reused, reads, inputs, _kept_header(job, run, kept))
+                object_reuse.keep(job, work, steps, reused, reads, inputs)
+                _keep_header(job, work, run, kept, reads, provenance)
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
         elif attempt == ATTEMPTS - 2:
@@ -284,9 +285,10 @@ def _share_header(
         taken.kept.extend(makings.values())
     try:
         output = _run_steps(job, work, run)
-    except CompileError as error:
+    except (CompileError, BuildResourceError) as error:
         # The number of cores decides whether there is such a header: it must not decide whether the op can be built.
-        failed = [step for step in steps if step.title == error.step]
+        # Without it less of the disk and of the memory is needed.
+        failed = [step for step in steps if isinstance(error, CompileError) and step.title == error.step]
         if failed:
             _run_steps(job, work, failed)  # usually the header is not the reason
         with suppress(OSError):
@@ -311,7 +313,7 @@ def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> l
     probably not be the last time.
     """
     share = partial(precompiled_header.apply, job.plan, steps, job.jobs, job.roots, work)
-    if job.plan.abi not in precompiled_header.IS_KEPT or not job.reuse:
+    if not job.reuse or not object_reuse.keeps_header(job):
         return share()
     run = share(pays_for_one=True)
     header = _kept_header(job, run, ())
@@ -325,11 +327,32 @@ def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> l
 
 def _kept_header(job: Job, run: Sequence[Step], kept: Sequence[Step]) -> tuple[Step, RootedPath] | None:
     """Returns the step that makes a precompiled header which the store keeps, with a unit that uses it; or None."""
-    if job.plan.abi not in precompiled_header.IS_KEPT:
+    if not object_reuse.keeps_header(job):
         return None
     every = [*run, *kept]
     pairs = ((precompiled_header.header_step(step, every), step.unit) for step in run if step.unit)
     return next(((making, unit) for making, unit in pairs if making), None)
+
+
+def _keep_header(
+    job: Job,
+    work: str,
+    run: Sequence[Step],
+    kept: Sequence[Step],
+    reads: Mapping[str, Sequence[Read]],
+    provenance: Provenance,
+) -> None:
+    """Stores the precompiled header that this run has made, if the store keeps it, with what it was made from.
+
+    What its units read and ask for is left out: ops share it.
+    """
+    header = _kept_header(job, run, kept)
+    if header and header[0] in run:
+        making, unit = header
+        step = next(step for step in run if step.unit == unit)
+        queries = _questions(job, work, [step], {step.output: reads[making.output]}, {}, ())
+        inputs = provenance.collect(reads[making.output], search_folders(job), compiler_folders(job), queries)
+        object_reuse.keep_header(job, work, making, unit, inputs)
 
 
 def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:

@@ -1,6 +1,6 @@
 """Objects that an earlier build compiled from the same files: reused from the store, and put into it.
 
-The facade's precompiled header is one of them.
+The precompiled headers of the stable ABI and of the facade are such objects too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from opforge.cache.keys import key_of
 from opforge.cache.records import objects
 from opforge.cache.records.inputs import Inputs, RootedPath
 from opforge.cache.records.validity import Observation
-from opforge.foundation import formats
+from opforge.foundation import formats, settings
 
 from . import precompiled_header
 from .job import Job
 from .reads.provenance import Read
 
+ROOM = 1 << 30
+"""The bytes that a store must be allowed to have, and that must be free on its disk, for headers to be kept there."""
 EDITING = 3600
 """The seconds after a compilation in which the next one of the same unit is one of many edits."""
 
@@ -49,6 +51,21 @@ def take_header(job: Job, work: str, making: Step, unit: RootedPath, disk: Disk)
     return objects.reuse(job.layout, _header_key(job, making, unit), seen, target)
 
 
+def keeps_header(job: Job) -> bool:
+    """Returns whether the store keeps headers for a build.
+
+    A small store would lose its entries to them, and on a full disk no build would succeed. Raises SettingError.
+    """
+    if job.plan.abi not in precompiled_header.IS_KEPT:
+        return False
+    limit = settings.cache_max_size()
+    try:
+        disk = os.statvfs(job.layout.path())
+    except OSError:
+        return False
+    return min(disk.f_bavail * disk.f_frsize, ROOM if limit is None else limit) >= ROOM
+
+
 def is_edited(job: Job, step: Step) -> bool:
     """Returns whether an object of this unit, of this text or another, was compiled a short time ago."""
     if not step.unit:
@@ -67,25 +84,20 @@ def keep(
     reused: Mapping[str, Inputs],
     reads: Mapping[str, Sequence[Read]],
     inputs: Inputs,
-    header: tuple[Step, RootedPath] | None = None,
 ) -> None:
-    """Stores the objects that this build compiled, each with the files that it read.
-
-    `header` is the step that has made a precompiled header which is kept, with a unit that uses it.
-    """
+    """Stores the objects that this build compiled, each with the files that it read."""
     files = {RootedPath(file.root, file.path): file for file in inputs.files}
     shared = _WithoutSources(inputs, [step.unit for step in steps if step.unit])
-
-    def keep_one(step: Step, key: str, most: int) -> None:
-        own = {read.location for read in reads[step.output]} & files.keys()
-        own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[location] for location in sorted(own)))
-        objects.keep(job.layout, key, os.path.join(work, step.output), own_inputs, most)
-
     for step in steps:
         if step.unit and step.output not in reused:
-            keep_one(step, _unit_key(job, step), objects.KEPT)
-    if header and header[0].output not in reused:
-        keep_one(header[0], _header_key(job, *header), 1)
+            own = {read.location for read in reads[step.output]} & files.keys()
+            own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[place] for place in sorted(own)))
+            objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), own_inputs)
+
+
+def keep_header(job: Job, work: str, making: Step, unit: RootedPath, inputs: Inputs) -> None:
+    """Stores the precompiled header that the step `making` has made for units such as this one, from these inputs."""
+    objects.keep(job.layout, _header_key(job, making, unit), os.path.join(work, making.output), inputs, 1)
 
 
 class _WithoutSources:

@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -88,10 +88,11 @@ def _acquire_by_waiting(
     # Without flock (Lustre without -o flock) filelock would wait for a marker file, which stays if its owner is killed.
     lock = filelock.FileLock(path, mode=0o600, fallback_to_soft=False)
     try:
-        try:
+        result = None
+        with suppress(filelock.Timeout):
             lock.acquire(timeout=0)
             result = LockResult.FREE
-        except filelock.Timeout:
+        if result is None:  # out of a handler, whose error would be printed with an interrupt of the wait
             result = _wait(lock, path, label, timeout, ready, time.monotonic() if since is None else since)
     except LockTimeoutError:
         raise

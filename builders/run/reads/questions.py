@@ -20,8 +20,8 @@ COMMENT = re.compile(rb"/\*.*?(?:\*/|$)|//.*")
 DATES = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 DATE = "SOURCE_DATE_EPOCH"
 """The variable that replaces the present date."""
-PIECE = re.compile(rb"\b(?:__|__has|__has_|_?has_include|_?has_embed|_?has_|_include|_embed)\b")
-"""Parts from which `##` may form the name of an operator."""
+PIECE = re.compile(rb'(?<!")\b(?:__|__has|__has_|_?has_include|_?has_embed|_?has_|_include|_embed)\b(?!")')
+"""Parts from which `##` may form the name of an operator. A text in quotes is none: `"__" #name "__"` asks nothing."""
 GETENV = re.compile(rb"%:getenv\(\s*(\w+)")
 """How GCC's specs ask for a variable."""
 DIRECTIVE = re.compile(rb"^#(?:define|undef) .*$", re.MULTILINE)

@@ -239,9 +239,8 @@ class SourceNotFoundError(OpforgeError, FileNotFoundError):
     def __init__(self, op: str, missing: str, searched: Sequence[str]) -> None:
         exists = os.path.isabs(missing) and os.path.exists(missing)
         state = "does not exist" if not exists else "is a folder" if os.path.isdir(missing) else "is not a regular file"
-        advice = (
-            f"{_did_you_mean(_near(missing, searched))} Correct the name, or add the folder that holds it.".lstrip()
-        )
+        near = "" if exists else _did_you_mean(_near(missing, searched))  # what is there is nearest to itself
+        advice = f"{near} Correct the name, or add the folder that holds it.".lstrip()
         archive = next(filter(None, map(_file_above, searched)), "")
         if archive:  # Python has imported the builder from it
             advice = f"{archive} is a file, and compilers read none within it: install its package unpacked."

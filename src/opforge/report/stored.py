@@ -7,7 +7,7 @@ this machine: the files, the compiler, and the user's flags.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from opforge.builders.declaration import kernel_roots, machine
@@ -36,8 +36,11 @@ class Changes(NamedTuple):
     """Why something could not be compared."""
 
 
-def changes(layout: Layout, entry: listing.StoredEntry) -> Changes:
-    """Returns the changes since an entry was built. Hashes every file that it was built from."""
+def changes(layout: Layout, entry: listing.StoredEntry, versions: Collection[str] = ()) -> Changes:
+    """Returns the changes since an entry was built. Hashes every file that it was built from.
+
+    `versions` are the keys of all entries of its plan: where the files of one are, those of another may be too.
+    """
     build = listing.build_of(layout, entry.key) or {}
     record = listing.record_of(layout, entry.key) or {}
     inputs, components = build.get("inputs", record.get("inputs")), build.get("components")
@@ -59,7 +62,7 @@ def changes(layout: Layout, entry: listing.StoredEntry) -> Changes:
         differences += component_differences(flags, settings.user_flags())
     roots |= _machine_roots()
     own = [(root, path) for root, path in _own_files(inputs) if root not in roots]
-    own_roots = _own_roots(entry.key, own) if own else {}
+    own_roots = _own_roots(entry.key, versions, own) if own else {}
     if own and not own_roots:
         problem = problem or UNKNOWN_FOLDER
     roots |= own_roots
@@ -95,13 +98,13 @@ def _own_files(inputs: Any) -> list[tuple[str, str]]:
     return [(root, path) for root, path in files if root not in kernel_roots.TRUSTED_ROOTS]
 
 
-def _own_roots(key: str, own: list[tuple[str, str]]) -> dict[str, str]:
+def _own_roots(key: str, versions: Collection[str], own: list[tuple[str, str]]) -> dict[str, str]:
     """Returns the folders of the op's own files, as the last look-up that led to this entry found them.
 
     No entry has the path of a folder: only this machine's memory of look-ups does, once the files are older than two
-    seconds. Without it the working folder is taken, if all of the files are there.
+    seconds. Without it the files of another version are taken, or the working folder, if all of the files are there.
     """
-    for remembered in _remembered_paths(key):
+    for remembered in _remembered_paths(key, versions):
         roots: dict[str, str] = {}
         for root in dict.fromkeys(root for root, _path in own):
             below = [path for name, path in own if name == root]
@@ -116,7 +119,9 @@ def _own_roots(key: str, own: list[tuple[str, str]]) -> dict[str, str]:
     return {}
 
 
-def _remembered_paths(key: str) -> Iterable[set[str]]:
+def _remembered_paths(key: str, versions: Collection[str]) -> list[set[str]]:
+    """Returns the paths of each look-up that has led to the entry `key`, then of those that led to another version."""
+    found, others = list[set[str]](), list[set[str]]()
     for folder in remembered_values.kept_folders():
         for name in os.listdir(folder):
             try:
@@ -124,6 +129,9 @@ def _remembered_paths(key: str) -> Iterable[set[str]]:
                     remembered_values.read_file(f"{folder}/{name}", remembered_values.MAX_BYTES)
                 )
                 if value["key"] == key:
-                    yield set(paths)
+                    found.append(set(paths))
+                elif value["key"] in versions:
+                    others.append(set(paths))
             except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
                 continue
+    return found + others

@@ -15,6 +15,12 @@ import opforge
 from opforge.builders.run import object_reuse, precompiled_header
 from opforge.errors import CompileError
 
+QUESTIONS = """\
+#if __has_include("5.h")
+#endif
+const char* changed() { return __TIMESTAMP__; }
+"""
+"""What a unit asks beside the header: with each edit, or in another op's folder, the answers are others."""
 STABLE = """\
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
@@ -31,7 +37,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }
 
 def _load(abi: str, name: str, folder: Path, text: str) -> int:
     """Builds a source. Returns what its function gives for one."""
-    folder.mkdir(exist_ok=True)
     source = folder / "op.cpp"
     source.write_text(text.replace("NAME", name) if abi == "torch-stable" else text)
     return opforge.load(name, [source], abi=abi, extra_cflags=["-O0"]).scaled(1)
@@ -45,7 +50,7 @@ def _kept(store: Path) -> list[Path]:
 def headers(monkeypatch):
     """For each build with a header of its own in view, whether it took a kept one, and whether it kept one."""
     taken, made = [], []
-    take, keep, using = object_reuse.take_header, object_reuse.keep, precompiled_header._using
+    take, keep, using = object_reuse.take_header, object_reuse.keep_header, precompiled_header._using
 
     def strictly_using(*arguments):  # gcc would compile without a header that it cannot use, and say nothing
         step = using(*arguments)
@@ -53,16 +58,17 @@ def headers(monkeypatch):
 
     def recording_take(*arguments):
         taken.append(take(*arguments) is not None)
+        made.append(False)
         return take(*arguments) if taken[-1] else None
 
-    def recording_keep(job, work, steps, reused, reads, inputs, header):
-        made.append(bool(header) and header[0].output not in reused)
-        keep(job, work, steps, reused, reads, inputs, header)
+    def recording_keep(*arguments):
+        made[-1] = True
+        keep(*arguments)
 
     monkeypatch.setattr(object_reuse, "EDITING", 3600)
     monkeypatch.setattr(precompiled_header, "_using", strictly_using)
     monkeypatch.setattr(object_reuse, "take_header", recording_take)
-    monkeypatch.setattr(object_reuse, "keep", recording_keep)
+    monkeypatch.setattr(object_reuse, "keep_header", recording_keep)
     return taken, made
 
 
@@ -73,8 +79,10 @@ def _edits(
     taken, made = headers
 
     def load(name: str, factor: str, more: str = "") -> int:
-        own = folder / name  # it holds the source alone, not the store and the caches
-        return _load(abi, name, own, text.replace("FACTOR", factor) + more)
+        own = folder / name  # it holds no store and no caches
+        own.mkdir(exist_ok=True)
+        (own / f"{factor}.h").touch()  # a new file in the folder is none of the header's
+        return _load(abi, name, own, text.replace("FACTOR", factor) + QUESTIONS + more)
 
     one, other = sample_ops.unique_name("kept"), sample_ops.unique_name("kept")
     assert load(one, "2") == 2 and (taken, made) == ([False], [False])
@@ -101,5 +109,5 @@ def test_so_does_the_facade_and_a_damaged_header_is_made_anew(tmp_path, own_stor
     os.chmod(header, 0o600)
     with header.open("r+b") as file:  # of a damaged one nothing is used
         file.write(b"damaged")
-    assert edit("7") == 7 and (taken[5:], made[4:]) == ([False], [True])
+    assert edit("7") == 7 and (taken[5:], made[5:]) == ([False], [True])
     assert len(_kept(own_store)) == 1

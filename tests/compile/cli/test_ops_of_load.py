@@ -57,6 +57,20 @@ def test_an_op_of_load_is_explained_by_name_and_by_key(plain):
     assert run("inspect", entry["result"][:3]).stdout == run("inspect", "of_load").stdout
 
 
+def test_an_edited_op_is_explained_once_whatever_its_earlier_versions_were(plain):
+    for value in (2, 3):
+        sample_ops.set_value(plain, value)
+        opforge.load("of_load", str(plain / "plain.cpp"))
+    sample_ops.set_value(plain, 2)
+    done = run("cache", "explain", "of_load")
+    assert done.exit_code == 0 and done.stdout.startswith("hit: of_load for cpu:") and done.stdout.count("\n") == 1, (
+        done.output
+    )
+    sample_ops.set_value(plain, 4)
+    done = run("cache", "explain", "of_load")
+    assert done.exit_code == 1 and done.stdout.count("miss: of_load for cpu:") == 1, done.stdout
+
+
 def test_a_folder_of_an_ops_name_with_nothing_to_inspect_does_not_hide_the_op(plain, monkeypatch):
     of_op = run("inspect", "of_load").stdout
     package = plain / "of_load"  # the package of a project has its op's name

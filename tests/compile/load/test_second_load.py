@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import subprocess
@@ -54,6 +55,15 @@ def test_nothing_is_looked_up_while_nothing_changes(tmp_path, look_ups):
     look_ups.clear()
     assert builder.load() is op and builder.load() is op
     assert look_ups == []
+
+
+def test_a_builder_that_has_loaded_can_be_copied_and_the_copy_loads_the_op(tmp_path, look_ups):
+    builder = op_of_text(tmp_path / "op")()
+    builder.extra_compile_args = ["-DVALUE=3"]
+    op = builder.load()
+    look_ups.clear()
+    twin = copy.deepcopy(builder)  # by what a pickle has
+    assert twin.load() is op and twin.extra_compile_args == ["-DVALUE=3"] and look_ups == ["op"]
 
 
 def test_while_a_stamp_is_racy_each_load_compares_contents(tmp_path, look_ups, monkeypatch):

@@ -45,8 +45,9 @@ def command(
     For the code of a JIT, jit:ADAPTER/LABEL, it shows which part of each page's fingerprint differs here.
 
     OP is as for build-ops, or a key or an op of `opforge ls`, also one of opforge.load. Of a key, any beginning
-    that no other key has is enough. No package declares such an op: the inputs of its entry are compared with
-    their present state, but not the arguments of the call. The exit code is 0 for a hit and 1 for a miss.
+    that no other key has is enough. No package declares such an op: the inputs of its entries are compared with
+    their present state, but not the arguments of the call. Of the entries that differ in their inputs alone, as
+    edits leave them, the one that fits is shown, or else the nearest. The exit code is 0 for a hit and 1 for a miss.
 
     \b
     Examples:
@@ -60,7 +61,8 @@ def command(
         return _explain_jit(label, as_json)
     stored, layout = _stored_entries(op, *named["op"])
     if stored:
-        records = [_explain_stored(layout, entry) for entry in stored]
+        plans = dict.fromkeys(entry.plan for entry in stored)
+        records = [_explain_stored(layout, [entry for entry in stored if entry.plan == plan]) for plan in plans]
     else:
         records = [explain_op(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
     if as_json:
@@ -122,14 +124,19 @@ def _stored_entries(op: str, name: str) -> tuple[list[StoredEntry], Layout]:
         return entries.named_or_offered(stored, name, error), layout
 
 
-def _explain_stored(layout: Layout, entry: StoredEntry) -> dict[str, Any]:
-    """Returns the record of an entry, JSON-able: a hit if nothing that it was built from has changed."""
+def _explain_stored(layout: Layout, stored: Sequence[StoredEntry]) -> dict[str, Any]:
+    """Returns the record of the entries of one plan, JSON-able: a hit if one has the inputs of now."""
     from opforge.cache.maintenance.explain import Nearest
     from opforge.report.stored import changes
 
-    changed = changes(layout, entry)
-    record: dict[str, Any] = {"name": entry.op, "target": entry.target, "plan": entry.plan}
-    record["hit"] = not (changed.components or changed.files)
+    compared = []
+    for entry in stored:
+        changed = changes(layout, entry, {version.key for version in stored})
+        compared.append((len(changed.components) + len(changed.files), entry, changed))
+        if not compared[-1][0]:
+            break
+    differences, entry, changed = min(compared, key=lambda item: (item[0], -item[1].built))
+    record: dict[str, Any] = {"name": entry.op, "target": entry.target, "plan": entry.plan, "hit": not differences}
     if record["hit"]:
         record |= {"path": entry.path, "origin": "cache"}
     nearest = None if record["hit"] else _nearest_record(Nearest(entry, changed.components, changed.files))

@@ -9,7 +9,7 @@ from support import text_files
 
 import opforge
 from opforge.builders.declaration import kernel_roots
-from opforge.errors import SourceNotFoundError
+from opforge.errors import BuilderError, SourceNotFoundError
 
 
 def test_an_earlier_root_overrides_a_later_one(tmp_path):
@@ -46,5 +46,12 @@ def test_a_source_that_is_no_file_is_said_to_be_none(tmp_path):
     (tmp_path / "folder.cpp").mkdir()
     os.mkfifo(tmp_path / "pipe.cpp")
     for name, state in (("folder.cpp", "is a folder"), ("pipe.cpp", "is not a regular file")):
-        with pytest.raises(SourceNotFoundError, match=f"which {state}. Looked in:"):
+        with pytest.raises(SourceNotFoundError, match=f"which {state}. Looked in:") as raised:
             opforge.load("op", [tmp_path / name])
+        assert "Did you mean" not in str(raised.value), "what is there is nearest to itself"
+
+
+def test_an_error_of_load_begins_with_the_name_that_the_call_gives(tmp_path):
+    path = text_files.write(tmp_path, "a.cpp", "")
+    with pytest.raises(BuilderError, match=r"^my_op: sources names 'a\.cpp' twice"):
+        opforge.load("my_op", [path, path], abi="c")

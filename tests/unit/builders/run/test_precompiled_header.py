@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import text_files
@@ -12,9 +14,11 @@ from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.facade.flags import INCLUDE
-from opforge.builders.run import precompiled_header
+from opforge.builders.run import executor, object_reuse, precompiled_header
 from opforge.builders.run.reads.provenance import Read
+from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
+from opforge.errors import BuildResourceError
 
 HEADER = "<torch/extension.h>"
 
@@ -230,3 +234,34 @@ def test_torchs_headers_do_not_depend_on_the_file_that_includes_them_first():
     include = Path(torch_folder(), "include")
     paths = [path for name in ("torch", "ATen", "c10") for path in (include / name).rglob("*.h")]
     assert [path for path in paths if pattern.search(path.read_bytes())] == [] and len(paths) > 500
+
+
+@pytest.mark.parametrize(
+    ("abi", "limit", "free", "keeps"),
+    [
+        (abis.STABLE, "10GiB", 2 << 30, True),
+        (abis.STABLE, "0", 2 << 30, True),
+        (abis.STABLE, "500MB", 2 << 30, False),
+        (abis.STABLE, "10GiB", 500 << 20, False),
+        (abis.TORCH, "10GiB", 2 << 30, False),
+    ],
+)
+def test_a_small_store_and_a_full_disk_keep_no_header(tmp_path, monkeypatch, abi, limit, free, keeps):
+    monkeypatch.setenv("OPFORGE_CACHE_MAX_SIZE", limit)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free >> 12, f_frsize=1 << 12))
+    job = SimpleNamespace(plan=Plan(abi), layout=Layout(str(tmp_path)))
+    assert object_reuse.keeps_header(job) == keeps
+
+
+def test_units_are_compiled_without_a_header_that_does_not_fit_on_the_disk(tmp_path, monkeypatch):
+    steps = steps_of(tmp_path, f"#include {HEADER}\n", f"#include {HEADER}\n")
+    job = SimpleNamespace(plan=Plan(abis.TORCH), jobs=1, roots={"own": str(tmp_path)}, reuse=True, log="")
+
+    def fills_the_disk(job, work, steps):
+        (tmp_path / steps[0].output).write_text("a part")
+        raise BuildResourceError.of("op", "the disk is full", "")
+
+    monkeypatch.setattr(executor, "_run_steps", fills_the_disk)
+    taken = executor._Taken({}, [], None)
+    assert executor._share_header(job, str(tmp_path), steps, dict, taken) is None
+    assert (tmp_path / "first.h").exists() and not (tmp_path / "first.h.gch").exists()

@@ -7,6 +7,7 @@ import os
 import pytest
 from support import text_files
 
+from opforge.builders.facade import flags
 from opforge.builders.run.reads import questions
 from opforge.builders.run.reads.provenance import Provenance
 from opforge.cache.filesystem import packages
@@ -213,3 +214,22 @@ def test_a_file_that_a_package_has_installed_since_is_located_anew_in_the_next_r
     before = provenance.locate(path)
     provenance.surroundings(str(machine), 0, [], [])
     assert provenance.locate(path) is not before
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("#define ASK(x) x##_include\nASK(__has)(<a.h>)", True),
+        ("#define ASK(x) __##x\n", True),
+        ('#define NAME(x) "__" #x "__"\n#define JOIN(x, y) x##y\n', False),
+    ],
+)
+def test_a_text_in_quotes_is_no_piece_of_a_question(tree, text, asks):
+    tree.write("read", text=text)
+    assert questions.in_own_files([tree.path("read")], [], False).asks_for_any == asks
+
+
+def test_no_header_of_the_facade_makes_the_names_beside_a_source_count():
+    """In a checkout they are files of the op's own."""
+    headers = [str(path) for path in flags.INCLUDE.rglob("*.h")]
+    assert headers and not questions.in_own_files(headers, [], False).asks_for_any

@@ -49,6 +49,7 @@ def test_a_wait_reports_the_owner_and_its_progress_and_ends_at_its_timeout(path,
         lock.progress(path, "3 of 5, log /x")
         error = in_thread(result_of, path, 0.5).exception(20)
     assert isinstance(error, LockTimeoutError)
+    assert error.__context__ is None, "the lock's own error would be printed with it, or with an interrupt of the wait"
     owner = rf"process {os.getpid()} on \S+, which has been building since \d\d:\d\d:\d\d, 3 of 5, log /x"
     (message,) = caplog.messages
     assert re.fullmatch(f"relu: waiting for {owner}", message)
