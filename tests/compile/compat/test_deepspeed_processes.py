@@ -106,7 +106,7 @@ def run(shared_store, tmp_path):
     extensions.mkdir()
     path = os.pathsep.join([installed_metadata.with_entry_points(tmp_path), SOURCE_TREE])
     variables = {"PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
-    return lambda code, **more: deepspeed_job.run(code, shared_store, tmp_path, **variables, **more)
+    return lambda code, **more: deepspeed_job.run(code, shared_store, tmp_path, has_torch=False, **variables, **more)
 
 
 def test_the_variable_reaches_the_processes_that_a_process_starts(run):
