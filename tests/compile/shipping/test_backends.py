@@ -16,7 +16,7 @@ from support import child_processes, text_files
 from support.unpacked_wheel import load
 
 from opforge.builders.project_ops import default_targets
-from opforge.new.project import create
+from opforge.new.project import BUILD_SYSTEMS, create
 
 pytestmark = [
     pytest.mark.compile,
@@ -174,8 +174,7 @@ def test_a_build_writes_the_variants_beside_its_wheel(project, own_store, backen
         pytest.importorskip("hatchling", reason="not run: pip install hatchling")
         if not importlib.metadata.entry_points(group="hatch", name="opforge"):
             pytest.skip("not run: opforge was installed before it had this entry point: install it again")
-    hook = "[tool.hatch.build.targets.wheel.hooks.opforge]\n"
-    tables = WRAPPED[1] if backend == "opforge.backend" else hook + OPS
+    tables = WRAPPED[1] if backend == "opforge.backend" else BUILD_SYSTEMS["hatchling"].hook + OPS
     targets = 'targets = ["cpu:x86-64", "cpu:x86-64-v2"]'
     root = project(backend, tables.replace('targets = ["cpu:x86-64"]', f"{targets}\nvariants = true"))
     wheel, printed = build(root)
