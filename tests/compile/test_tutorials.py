@@ -24,6 +24,7 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 GPU, ACCELERATOR, BUILD_SYSTEMS = "gpu-op.md", "accelerator.md", "build-systems.md"
 EXTENSION, PACKAGE, WHEEL = "torch-extension.md", "kernel-package.md", "wheel.md"
 TRIED_ELSEWHERE = {
+    ACCELERATOR: "installs an accelerator and runs its contract, as tests/compile/new/test_new_projects.py does",
     GPU: "compiles for two GPUs, as tests/compile/ops/test_device_builds.py does",
     BUILD_SYSTEMS: "makes four wheels in 40 s, as tests/compile/shipping/test_backends.py does",
     EXTENSION: "compiles torch/extension.h three times, as tests/compile/facade/test_builder.py does",

@@ -46,6 +46,42 @@ def run(
     return document
 
 
+FORK = """
+import os, sys
+{before}
+children = []
+for rank in "01":
+    child = os.fork()
+    if not child:
+        os.environ.update(RANK=rank, LOCAL_RANK=rank)
+        with open("printed-" + rank, "w") as printed:
+            os.dup2(printed.fileno(), 1)
+        break
+    children.append(child)
+else:
+    sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+{code}
+"""
+
+
+def fork_two_ranks(before: str, code: str, folder: Any, timeout: float = 200) -> list[dict[str, Any]]:
+    """Runs the code as the two ranks of a job, which are forked from a process that has run `before`.
+
+    Returns the JSON documents of their last lines.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    env = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "DS_ACCELERATOR": "cpu"}
+    env |= {"GLOO_SOCKET_IFNAME": "lo", "HOME": str(folder)}
+    child_processes.run_with_torch(FORK.format(before=before, code=code), env, timeout, folder)
+    printed = [os.path.join(folder, f"printed-{rank}") for rank in "01"]
+    documents = []
+    for path in printed:
+        with open(path) as file:
+            documents.append(json.loads(file.readlines()[-1]))
+    return documents
+
+
 def run_two_ranks(code: str, folder: Any, timeout: float = 200, **variables: str) -> list[dict[str, Any]]:
     """Runs the code as the two ranks of a job on this machine. Returns the JSON documents of their last lines."""
     with socket.create_server(("127.0.0.1", 0)) as server:

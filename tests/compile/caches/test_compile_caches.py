@@ -208,6 +208,7 @@ def two_ops(tmp_path):
     return load
 
 
+@pytest.mark.usefixtures("precompiled")
 def test_a_load_in_another_thread_is_in_the_tag_and_one_of_the_users_stays_in_front_and_is_patched(two_ops):
     config = torch.compiler.config
     before = config.cache_key_tag

@@ -123,7 +123,7 @@ def check(package):
     return run
 
 
-def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store, tmp_path):
+def test_wrong_and_crashing_ops_are_lines_beside_the_right_ones(check, own_store, precompiled, tmp_path):
     asked_by = tmp_path / "asked_by"
     done = check("right", "wrong", "crashing", "unknown", "--json", ASKED_BY=str(asked_by))
     assert done.returncode == 1, done.stderr

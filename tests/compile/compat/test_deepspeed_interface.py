@@ -37,7 +37,7 @@ def test_what_differs_on_purpose_is_a_row_of_the_migration_guide(printed):
     assert [name for name in printed["differences"] if name not in makers and f"`{name}" not in rows] == []
 
 
-RANK = """
+BEFORE = """
 import json, os, pathlib, tempfile
 import pytest, torch
 from support.devices import vendor_modules
@@ -54,6 +54,8 @@ passed = []
 compat.install()
 import deepspeed, deepspeed.comm as dist
 from deepspeed.accelerator import get_accelerator
+"""
+RANK = """
 init = torch.distributed.init_process_group
 def recorded(backend, *, device_id=None, **options):
     passed.append(device_id)
@@ -71,7 +73,7 @@ os._exit(0)  # gloo's threads end the process by an error at times, if its other
 
 
 def test_two_ranks_start_on_cuda_and_bind_their_devices(tmp_path):
-    results = deepspeed_job.run_two_ranks(RANK, tmp_path)
+    results = deepspeed_job.fork_two_ranks(BEFORE, RANK, tmp_path)
     assert results == [
         {
             "device": f"cuda:{rank}",

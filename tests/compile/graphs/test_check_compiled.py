@@ -9,41 +9,31 @@ import sys
 
 import pytest
 from support import child_processes, text_files
+from support.processes import forked_python
+
+from opforge.check import compiled
+from opforge.torch_internals import inductor
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(900)]
 SCOPE = "import opforge\nwith opforge.compiled('x') as graphs: pass\nprint(graphs.problem)"
 
-ASKED = "from opforge.torch_internals import inductor\nprint(inductor.version_problem('2.99.0'))"
-"""What a scope asks before it does anything; torch is not imported for it."""
-
 
 class UnknownTorch:
-    """The installed torch under another version, with files that are changed."""
+    """The installed torch under another version."""
 
-    def __init__(self, folder, **changed):
+    def __init__(self, folder):
         self.folder = folder / "site" / "torch"
         self.folder.mkdir(parents=True)
-        self._link(os.path.dirname(torch.__file__), "", ("version.py", *changed))
+        for name in os.listdir(os.path.dirname(torch.__file__)):
+            (self.folder / name).symlink_to(os.path.join(os.path.dirname(torch.__file__), name))
+        (self.folder / "version.py").unlink()
         text_files.write(self.folder, "version.py", "__version__ = '2.99.0'\ncuda = hip = xpu = git_version = None\n")
         self.env = {
             "PYTHONPATH": f"{self.folder.parent}:{child_processes.environment()['PYTHONPATH']}",
             "OPFORGE_CACHE_DIR": str(folder / "store"),
             "XDG_CACHE_HOME": str(folder / "caches"),
         }
-        for path, change in changed.items():
-            with open(os.path.join(os.path.dirname(torch.__file__), path)) as file:
-                text_files.write(self.folder, path, change(file.read()))
-
-    def _link(self, source, below, changed):
-        """Links what lies in a folder of torch, but makes the folders of changed files."""
-        for name in os.listdir(os.path.join(source, below)):
-            path = os.path.join(below, name)
-            if any(each.startswith(path + "/") for each in changed):
-                (self.folder / path).mkdir()
-                self._link(source, path, changed)
-            elif path not in changed:
-                (self.folder / path).symlink_to(os.path.join(source, path))
 
     def check(self):
         """Runs the command; returns its exit status and what it printed."""
@@ -68,15 +58,28 @@ def test_one_that_passes_is_used_from_then_on(tmp_path):
     assert unknown.problem()  # another build of the same version
 
 
-def test_one_that_no_longer_calls_what_is_wrapped_does_not_pass(tmp_path):
-    def renamed(text):
-        """Returns a file in which another function lowers graphs; the one that is wrapped is there still."""
-        return text.replace("fx_codegen_and_compile(", "_lower(") + "\nfx_codegen_and_compile = _lower\n"
+ANOTHER = """
+import inspect
+import torch._inductor.compile_fx as module
+text = inspect.getsource(module).replace("fx_codegen_and_compile(", "_lower(")
+text += "\\nfx_codegen_and_compile = _lower\\n"
+exec(compile(text, module.__file__, "exec"), vars(module))
+from opforge.check import graph_steps
+graph_steps.main()
+"""
+"""A step with a torch in which another function lowers graphs; the one that is wrapped is there still."""
 
-    unknown = UnknownTorch(tmp_path, **{"_inductor/compile_fx.py": renamed})
-    status, printed = unknown.check()
-    first, *others = printed["steps"]
-    assert (status, printed["passed"], first["state"]) == (1, False, "failed")
-    assert "guarded: its graph was found, and not compiled, expected the other" in first["reason"]
-    assert [step["state"] for step in others] == ["skipped", "skipped"]
-    assert child_processes.run_python(ASKED, env=unknown.env).strip(), "what has failed is not remembered"
+
+def test_one_that_no_longer_calls_what_is_wrapped_does_not_pass(tmp_path, monkeypatch):
+    python = os.path.join(forked_python.commands(compiling=True), "python")
+    step = text_files.write(tmp_path, "step.py", ANOTHER)
+    # The command line is: -P -m opforge.check.graph_steps STEP VERSION
+    script = text_files.write_script(tmp_path, "python", f'shift 3\nexec {python} {step} "$@"')
+    remembered = []
+    monkeypatch.setattr(inductor, "remember", lambda *of: remembered.append(of))
+    monkeypatch.setattr(sys, "executable", script)
+    _version, (first, *others) = compiled.run(250, lambda _outcome: None)
+    assert first.state == "failed"
+    assert "guarded: its graph was found, and not compiled, expected the other" in first.reason
+    assert [step.state for step in others] == ["skipped", "skipped"]
+    assert not remembered, "what has failed is not remembered"

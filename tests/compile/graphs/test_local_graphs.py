@@ -39,22 +39,28 @@ def run(function=flat, count=6):
 
 
 class TestFound:
+    def test_another_machine_finds_what_was_compiled_and_nothing_is_stored_twice(self, machines):
+        own = machines.enter("first")
+        with opforge.compiled("views") as graphs:
+            run(flat)
+        assert len(graphs.compiled) == 1 and graphs.compiled[0].startswith("flat (compiled_graphs.py:")
+        assert graphs.compiled[0].endswith(" for float32[6]")
+        again = machines.enter("second", own)
+        with opforge.compiled("views") as graphs:
+            run(flat)
+        assert (graphs.found, graphs.compiled) == (1, ()) and graphs.seconds > 0
+        assert pages(again) == pages(own) and repr(graphs) == "<Graphs views: 1 pages found, 0 graphs compiled>"
+
+    @pytest.mark.long("imports another torch; tests/spine/test_packages.py has another process without a compiler")
     def test_it_needs_no_compiler_and_not_the_same_torch_or_program(
         self, machines, compiles_cpp, tmp_path, monkeypatch
     ):
         """torch's own names of libraries are digests of a command with the paths of the compiler and of torch."""
         for known in ("defined", "python_fakes"):  # the ops of other tests, which the other process will not have
             monkeypatch.setattr(library, known, {})
-        own = machines.enter("first")
-        with opforge.compiled("pair") as graphs:
+        machines.enter("first")
+        with opforge.compiled("pair"):
             run(double)
-        assert len(graphs.compiled) == 1 and graphs.compiled[0].startswith("double (compiled_graphs.py:")
-        assert graphs.compiled[0].endswith(" for float32[6]")
-        again = machines.enter("second", own)
-        with opforge.compiled("pair") as graphs:
-            run(double)
-        assert (graphs.found, graphs.compiled) == (1, ()) and graphs.seconds > 0
-        assert pages(again) == pages(own) and repr(graphs) == "<Graphs pair: 1 pages found, 0 graphs compiled>"
         (tmp_path / "site").mkdir()
         for name in ("torch", "torchgen"):
             package = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), name)

@@ -14,18 +14,21 @@ from opforge.builders.lookup.fit import host_problem
 from opforge.errors import BuilderError, CompileError, LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
-PYBIND = """\
-#include <pybind11/pybind11.h>  // torch has it; its own headers take longer
-static int64_t twice(int64_t x) { return 2 * x; }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, "Twice a number."); }
+TWICE = """\
+#include <Python.h>
+static PyObject* twice(PyObject*, PyObject* x) { return PyNumber_Add(x, x); }
+static PyMethodDef functions[] = {{"twice", twice, METH_O, "Twice a number."}, {}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "twice", nullptr, 0, functions};
+PyMODINIT_FUNC PyInit_twice() { return PyModule_Create(&definition); }
 """
+"""A module as pybind makes one, whose headers take seconds; tests/spine/test_builds.py has one of pybind's."""
 
 
 @pytest.fixture(scope="session")
 def module(tmp_path_factory, shared_store):
-    """The class, loaded once. The headers take half the time without optimization."""
-    folder = tmp_path_factory.mktemp("pybind")
-    text_files.write(folder, "twice.cpp", PYBIND)
+    """The class, loaded once."""
+    folder = tmp_path_factory.mktemp("module")
+    text_files.write(folder, "twice.cpp", TWICE)
     cls = sample_ops.builder_class(folder, "twice", abi="torch", extra_compile_args=["-O0"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(shared_store))
@@ -33,7 +36,7 @@ def module(tmp_path_factory, shared_store):
         return cls, entry, cls().load()
 
 
-def test_a_pybind_module_is_built_and_imported(module, shared_store):
+def test_a_module_is_built_and_imported(module, shared_store):
     _cls, entry, loaded = module
     assert entry.library.startswith(f"{shared_store}/"), "by this process, or by another that runs tests"
     assert loaded.twice(21) == 42

@@ -16,7 +16,7 @@ from support import child_processes, text_files
 from support.unpacked_wheel import load
 
 from opforge.builders.project_ops import default_targets
-from opforge.new.project import create
+from opforge.new.project import BUILD_SYSTEMS, create
 
 pytestmark = [
     pytest.mark.compile,
@@ -54,7 +54,7 @@ MODULES = {
     "flit": "flit_core",
 }
 """The build systems of `opforge new`, but for setuptools: tests/compile/new has that."""
-OTHERS = pytest.mark.long("the third and the fourth build system, which opforge extends in the same way")
+OTHERS = pytest.mark.long("further build systems, which opforge extends in the same way; hatchling makes wheels below")
 ENTRY_POINTS = {"hatchling": "hatch", "scikit-build-core": "cmake.root"}
 """The group by which a build system finds opforge."""
 LOAD = """
@@ -99,7 +99,7 @@ def build(root, *arguments, **env):
 
 
 @pytest.mark.parametrize(
-    "name", ["hatchling", "scikit-build-core", *(pytest.param(name, marks=OTHERS) for name in ("meson-python", "flit"))]
+    "name", [name if name == "scikit-build-core" else pytest.param(name, marks=OTHERS) for name in MODULES]
 )
 def test_a_new_project_of_each_build_system_makes_a_wheel_with_its_op(builds_are_shared, tmp_path, name):
     pytest.importorskip(MODULES[name], reason=f"not run: pip install {name}")
@@ -174,8 +174,7 @@ def test_a_build_writes_the_variants_beside_its_wheel(project, own_store, backen
         pytest.importorskip("hatchling", reason="not run: pip install hatchling")
         if not importlib.metadata.entry_points(group="hatch", name="opforge"):
             pytest.skip("not run: opforge was installed before it had this entry point: install it again")
-    hook = "[tool.hatch.build.targets.wheel.hooks.opforge]\n"
-    tables = WRAPPED[1] if backend == "opforge.backend" else hook + OPS
+    tables = WRAPPED[1] if backend == "opforge.backend" else BUILD_SYSTEMS["hatchling"].hook + OPS
     targets = 'targets = ["cpu:x86-64", "cpu:x86-64-v2"]'
     root = project(backend, tables.replace('targets = ["cpu:x86-64"]', f"{targets}\nvariants = true"))
     wheel, printed = build(root)

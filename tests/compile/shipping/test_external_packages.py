@@ -113,6 +113,7 @@ def skip_if_skipped(output):
         pytest.skip(missing[0].partition(": ")[2])
 
 
+@pytest.mark.usefixtures("precompiled")
 def test_the_tests_of_an_installed_package_pass(installed):
     source, site = installed
     before = text_files.tree(site)

@@ -255,9 +255,18 @@ REFUSED = {
     ),
     "another value of the option": ({"variants": "each"}, "variants='each': expected true, or a table of labels"),
 }
+SPLIT_ALONE = ("an op for GPUs alone", "code for one chip alone")
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long("asks nvcc for 3 s; the split is refused below without it"))
+        if name in SPLIT_ALONE
+        else name
+        for name in REFUSED
+    ],
+)
 def test_what_cannot_be_split_is_an_error_before_anything_is_built(own_store, tmp_path, name):
     table, text = REFUSED[name]
     if any("cuda" in target for target in table.get("targets", ())) and not shutil.which("nvcc"):
@@ -283,6 +292,14 @@ def test_an_op_for_gpus_alone_is_refused_and_may_be_left_out():
     with pytest.raises(BuilderError, match="on_gpus is built for cuda:sm_90 alone: the variant 'null' would lack it"):
         split.variants_of(ops)
     assert [variant.label for variant in split.variants_of(ops, partial=True)] == ["null", "sm90"]
+
+
+def test_code_for_one_chip_alone_is_refused():
+    from opforge.accelerator.target import Target
+
+    ops = {"answer": [*map(Target.parse, ["cpu:x86-64", "cuda:sm_100a"])]}
+    with pytest.raises(BuilderError, match=REFUSED["code for one chip alone"][1]):
+        split.variants_of(ops)
 
 
 def test_a_processor_without_levels_has_the_null_variant_alone():
