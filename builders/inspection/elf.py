@@ -11,7 +11,7 @@ from opforge.foundation.files import read_file
 from opforge.foundation.versions import version_of
 
 from . import shims
-from .elf_file import DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol
+from .elf_file import CHOSEN, DEFAULT, FUNCTION, GLOBAL, UNDEFINED, WEAK, ElfFile, Symbol
 from .reader import FileFormatError, Reader
 
 VERSION = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_(\d{1,9}(?:\.\d{1,9}){0,9})")
@@ -80,9 +80,10 @@ def _is_exported(symbol: Symbol) -> bool:
     return (
         symbol.section != UNDEFINED
         and symbol.bind in (GLOBAL, WEAK)
-        and symbol.kind == FUNCTION
+        and symbol.kind in (FUNCTION, CHOSEN)
         and symbol.visibility == DEFAULT
         and not symbol.name.startswith("_Z")
+        and "." not in symbol.name  # a part of a function that the compiler has named
     )
 
 

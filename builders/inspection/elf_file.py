@@ -30,8 +30,9 @@ TEXTREL_FLAG = 4
 """The mark of relocations in code among the FLAGS."""
 STACK, EXECUTABLE = 0x6474E551, 1
 """The kind of segment that says how the stack is mapped, and the flag of memory that can be executed."""
-UNDEFINED, DEFAULT, GLOBAL, WEAK, FUNCTION = 0, 0, 1, 2, 2
-"""Of a symbol: the section if another library defines it, a visibility, two bindings, and a type."""
+UNDEFINED, DEFAULT, GLOBAL, WEAK, FUNCTION, CHOSEN = 0, 0, 1, 2, 2, 10
+"""Of a symbol: the section if another library defines it, a visibility, two bindings, and two types: the second is
+of a function that the loader chooses for the processor."""
 CUDA, AMDGPU = "cuda", "amdgpu"
 MACHINES = {0: "none", 21: "ppc64", 62: "x86_64", 183: "aarch64", 190: CUDA, 224: AMDGPU, 243: "riscv"}
 

@@ -412,7 +412,9 @@ def register(op: str, entry: Entry, handle: int, schemas: Sequence[str], suffix:
 def plain(op: str, entry: Entry, handle: int, functions: Mapping[str, Any]) -> LoadedOp:
     """Returns the plain C functions of an opened library. `functions` are their signatures, by name."""
     library = ctypes.CDLL(entry.library, handle=handle)
-    names = tuple([name for name in entry.record["exports"] if name not in (TUNABLES, TUNE)])
+    # Older records name of a function that the loader chooses for the processor only its resolver.
+    exports = [name.removesuffix(".resolver") for name in entry.record["exports"]]
+    names = tuple([name for name in exports if name not in (TUNABLES, TUNE)])
     if functions and (unknown := functions.keys() - {*names}):
         from opforge.errors.base import BuilderError, unknown_name
 

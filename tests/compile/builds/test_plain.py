@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 
@@ -114,6 +115,15 @@ def test_a_signature_sets_the_types_of_its_function(folder):
         op.whole
     # Functions of libc and libm, which the library needs: dlsym finds them by its handle.
     assert not [name for name in ("remove", "qsort", "strtol") if hasattr(op, name)]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names levels of x86-64")
+def test_a_function_with_a_clone_for_each_processor_is_a_function_of_the_op(folder):
+    clones = '__attribute__((target_clones("avx2", "default")))'
+    op = sample_ops.plain_op(folder, source=f"{sample_ops.EXPORT} {clones} int twice(int x) {{ return 2 * x; }}\n")()
+    loaded = op.load()
+    assert loaded.twice(21) == 42 and loaded.__names__ == ("twice",)
+    assert loaded.__entry__.record["exports"] == ["twice"]
 
 
 def test_a_load_with_other_signatures_returns_another_object_and_keeps_the_first(folder):
