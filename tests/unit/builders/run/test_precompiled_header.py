@@ -12,7 +12,7 @@ from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.facade.flags import INCLUDE
-from opforge.builders.run import precompiled_header
+from opforge.builders.run import executor, precompiled_header
 from opforge.builders.run.reads.provenance import Read
 from opforge.cache.records.inputs import RootedPath
 
@@ -230,3 +230,21 @@ def test_torchs_headers_do_not_depend_on_the_file_that_includes_them_first():
     include = Path(torch_folder(), "include")
     paths = [path for name in ("torch", "ATen", "c10") for path in (include / name).rglob("*.h")]
     assert [path for path in paths if pattern.search(path.read_bytes())] == [] and len(paths) > 500
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_unit_has_read_what_its_header_was_made_from(tmp_path, monkeypatch, is_kept):
+    """gcc lists it for no unit that uses the header: an edit of it would not be seen."""
+    steps = apply(tmp_path, steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2))
+    ran, taken = [], executor._Taken({"first.h.gch": ()} if is_kept else {}, [], None)
+    monkeypatch.setattr(executor, "_with_header", lambda *_arguments: steps)
+    monkeypatch.setattr(executor, "_run_steps", lambda _job, _work, run: ran.extend(run) or "")
+    monkeypatch.setattr(executor, "_is_faithful", lambda *_arguments: True)
+
+    def read(run):
+        return {step.output: [f"read by {step.output}"] for step in (*run, *taken.kept)}
+
+    _run, _output, reads = executor._share_header(None, "", steps[1:], read, taken)
+    assert (steps[0] in ran) is not is_kept
+    for name in ("0.o", "1.o"):
+        assert reads[name] == [f"read by {name}", "read by first.h.gch"]
