@@ -188,6 +188,15 @@ class TestBounds:
 
 
 class TestDamage:
+    def test_an_entry_with_a_file_that_its_adapter_does_not_carry_is_not_read(self, own_store, monkeypatch, caplog):
+        with monkeypatch.context() as patched:
+            patched.setattr(entries_module.Entries, "_carries_problem", lambda *_arguments: "")
+            pages.keep({"key": {"build.ninja.py.x": b""}})
+        assert len(stored()) == 1
+        with caplog.at_level(logging.WARNING, "opforge"):
+            assert pages.entries().get("key") is None
+        assert "'build.ninja.py.x' is not a file of the adapter toy" in caplog.text and not stored()
+
     def test_a_flipped_byte_is_a_miss_and_the_page_is_set_aside(self, kept, caplog):
         path = object_of(CODE["code"])
         entries = pages.entries()
