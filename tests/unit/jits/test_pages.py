@@ -24,7 +24,7 @@ from opforge.jits import entries as entries_module
 from opforge.jits import features, page, private_folder, scope, store
 from opforge.jits.kind import JIT
 from opforge.jits.page import PageTopic
-from opforge.remote import statements, topics
+from opforge.remote import contents, remembered_answers, statements, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
 
 CODE = {"code": b"machine code"}
@@ -345,6 +345,14 @@ class TestFetched:
         assert caplog.text.count("is not used: no key that signed it may sign jit:toy/copy") == 1
         nodes.trust(nodes.public, scopes=("jit:toy/*",))
         assert found.get("key") == CODE
+
+    def test_one_that_is_withdrawn_from_use_is_removed_though_nothing_is_missing(self, published, nodes, monkeypatch):
+        assert pages.entries().get("key") == CODE
+        (item,) = contents.items(nodes.store)
+        said = withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "it is wrong")
+        withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:toy/copy@{item.label}": said})
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)  # the list was read just now
+        assert pages.entries().get("key") is None and not stored()
 
     def test_it_is_fetched_once(self, published, monkeypatch):
         assert pages.entries().get("key") == CODE
