@@ -111,6 +111,42 @@ EDITS: dict[str, Edit] = {
         "        if False:\n",
         ("tests/unit/builders/lookup",),
     ),
+    "what_a_precompiled_header_was_made_from_is_no_input_of_its_units": Edit(
+        "builders/run/executor.py",
+        "                reads[name] += reads[header.output]\n",
+        "                assert header.output in reads\n",
+        ("tests/unit/builders/run/test_precompiled_header.py",),
+    ),
+    "the_compiler_that_a_variable_names_for_ccache_is_in_no_key": Edit(
+        "builders/toolchains/discovery/programs.py",
+        "    return [] if not choices or all(map(_is_compiler, _programs(argv))) else choices\n",
+        "    return []\n",
+        ("tests/unit/builders/toolchains/test_programs.py",),
+    ),
+    "a_file_of_specs_that_appears_is_not_noticed": Edit(
+        "builders/toolchains/discovery/probe.py",
+        '*((path, ABSENT) for path in info["absent"])',
+        "",
+        ("tests/unit/builders/toolchains/test_probe.py",),
+    ),
+    "a_file_that_changes_while_it_is_hashed_is_an_input_as_it_is_then": Edit(
+        "builders/run/executor.py",
+        "            if provenance.stamps(everything) != stamps:\n",
+        "            if False:\n",
+        ("tests/compile/builds/test_inputs.py",),
+    ),
+    "without_a_compiler_no_variable_counts": Edit(
+        "builders/lookup/fit.py",
+        "        return Fit(problem) if problem else fits(record)\n\n    return judge\n\n\ndef _variables",
+        "        return fits(record)\n\n    return judge\n\n\ndef _variables",
+        ("tests/unit/builders/lookup/test_fit.py",),
+    ),
+    "a_packages_module_is_that_of_another_callers_lock_file": Edit(
+        "packages/load/get_kernel.py",
+        "    key = (name, version, variant, caller, hub, *[",
+        "    key = (name, version, variant, hub, *[",
+        ("tests/unit/packages/registry/test_locked_callers.py",),
+    ),
     "adam_corrects_no_bias": Edit(
         RULES,
         "        rate = static_cast<float>(lr * correction.second_root / correction.first);\n",
@@ -281,6 +317,42 @@ EDITS: dict[str, Edit] = {
         '                if file.digest_of(name, copy) != stated["sha256"] and False:\n',
         (PACKAGES,),
     ),
+    "a_page_may_hold_any_file": Edit(
+        "src/opforge/jits/entries.py",
+        "            problem = self._carries_problem(one.entries[key])\n",
+        '            problem = ""\n',
+        ("tests/unit/jits/test_pages.py",),
+    ),
+    "a_page_that_was_withdrawn_is_used_where_nothing_is_missing": Edit(
+        "src/opforge/jits/remote.py",
+        '    take.drop_withdrawn(where.name, f"{JIT.name}:{where.name}", layout)\n',
+        "    assert take and layout\n",
+        ("tests/unit/jits/test_pages.py",),
+    ),
+    "an_installed_package_that_was_withdrawn_from_use_is_loaded": Edit(
+        "packages/load/search.py",
+        "            objection = locked.objection(release) if locked and not locked.allows(release) else release.refusal\n",
+        '            objection = locked.objection(release) if locked and not locked.allows(release) else ""\n',
+        ("tests/unit/packages/registry/test_publish.py",),
+    ),
+    "a_branch_in_the_hubs_cache_leads_anywhere": Edit(
+        "packages/project/hub_cache.py",
+        '    return commit if COMMIT.fullmatch(commit) else ""\n',
+        "    return commit\n",
+        ("tests/unit/packages/test_hub_cache.py",),
+    ),
+    "two_builds_of_a_package_share_the_ops_of_one": Edit(
+        "packages/load/tree.py",
+        "    if not content or other == content:\n",
+        "    if True:\n",
+        ("tests/unit/packages/test_local_kernels.py",),
+    ),
+    "a_copy_takes_what_its_key_may_not_sign": Edit(
+        "remote/mirror.py",
+        "        keys = trust_file.allowed(keys, offer.subject, what)\n",
+        "        assert trust_file.allowed\n",
+        ("tests/unit/remote/test_hostile_mirror.py",),
+    ),
     # Lost data, and builds that get in each other's way.
     "a_lock_is_nobodys": Edit(
         "cache/filesystem/lock.py",
@@ -326,5 +398,23 @@ EDITS: dict[str, Edit] = {
         "    if release.tree_of(stated.variants) == {part.label: part.digest for part in packed}:\n",
         "    if True:\n",
         ("tests/unit/packages/registry",),
+    ),
+    "an_entry_is_published_before_it_is_on_the_disk": Edit(
+        "cache/staging.py",
+        "    for name in os.listdir(finished) if synced else ():\n",
+        "    for name in ():\n",
+        ("tests/unit/cache/store/test_staging.py",),
+    ),
+    "a_release_that_the_index_has_lost_is_collected": Edit(
+        "remote/gc.py",
+        "        needs.names.update(_released(store))\n",
+        "        pass\n",
+        ("tests/unit/packages/registry/test_cleaning.py",),
+    ),
+    "a_copy_replaces_a_version_that_was_published_meanwhile": Edit(
+        "remote/mirror.py",
+        "            and (label not in own or own[label].digest == digest)\n",
+        "",
+        ("tests/unit/packages/registry/test_mirror.py",),
     ),
 }

@@ -24,7 +24,7 @@ from opforge.jits import entries as entries_module
 from opforge.jits import features, page, private_folder, scope, store
 from opforge.jits.kind import JIT
 from opforge.jits.page import PageTopic
-from opforge.remote import statements, topics
+from opforge.remote import contents, remembered_answers, statements, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
 
 CODE = {"code": b"machine code"}
@@ -188,6 +188,15 @@ class TestBounds:
 
 
 class TestDamage:
+    def test_an_entry_with_a_file_that_its_adapter_does_not_carry_is_not_read(self, own_store, monkeypatch, caplog):
+        with monkeypatch.context() as patched:
+            patched.setattr(entries_module.Entries, "_carries_problem", lambda *_arguments: "")
+            pages.keep({"key": {"build.ninja.py.x": b""}})
+        assert len(stored()) == 1
+        with caplog.at_level(logging.WARNING, "opforge"):
+            assert pages.entries().get("key") is None
+        assert "'build.ninja.py.x' is not a file of the adapter toy" in caplog.text and not stored()
+
     def test_a_flipped_byte_is_a_miss_and_the_page_is_set_aside(self, kept, caplog):
         path = object_of(CODE["code"])
         entries = pages.entries()
@@ -336,6 +345,14 @@ class TestFetched:
         assert caplog.text.count("is not used: no key that signed it may sign jit:toy/copy") == 1
         nodes.trust(nodes.public, scopes=("jit:toy/*",))
         assert found.get("key") == CODE
+
+    def test_one_that_is_withdrawn_from_use_is_removed_though_nothing_is_missing(self, published, nodes, monkeypatch):
+        assert pages.entries().get("key") == CODE
+        (item,) = contents.items(nodes.store)
+        said = withdrawal_lists.Withdrawal(withdrawal_lists.LOADING, "it is wrong")
+        withdrawal_lists.publish(nodes.store, keys.signer("ci"), "ci", {f"jit:toy/copy@{item.label}": said})
+        monkeypatch.setattr(remembered_answers, "WITHDRAWN_SECONDS", -1.0)  # the list was read just now
+        assert pages.entries().get("key") is None and not stored()
 
     def test_it_is_fetched_once(self, published, monkeypatch):
         assert pages.entries().get("key") == CODE

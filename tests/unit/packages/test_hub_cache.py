@@ -87,6 +87,7 @@ def test_an_argument_of_the_hubs_loader_is_answered_with_what_does_the_same(cach
 
 def test_a_package_that_the_hubs_loader_has_downloaded_is_found_there_by_request_alone(cache):
     cache("acme/plain")
+    assert opforge.get_kernel("acme/plain", 1, hub=True).VALUE == 5
     with pytest.raises(
         KernelNotFoundError, match="The hub's own loader has downloaded it: hub=True takes it from there"
     ):
@@ -98,6 +99,13 @@ def test_what_was_not_downloaded_is_named(cache):
     advice = "hf download --repo-type kernel Acme/Plain --revision v2"
     with pytest.raises(KernelNotFoundError, match=rf"Acme/Plain v2 was not found(.|\n)*refs/v2(.|\n)*{advice}$"):
         opforge.get_kernel("Acme/Plain", 2, hub=True)
+
+
+@pytest.mark.parametrize("content", [f"../snapshots/{COMMIT}", COMMIT[:8], "", "\u00e4"])
+def test_a_branch_that_is_no_commit_leads_nowhere(cache, content):
+    write(cache(branch="next").parent.parent, "refs/next", content)
+    with pytest.raises(KernelNotFoundError, match="Acme/Plain next was not found"):
+        opforge.get_kernel("Acme/Plain", "next", hub=True)
 
 
 def test_files_that_differ_from_their_digests_are_not_imported(cache):
@@ -166,3 +174,10 @@ def test_five_redirects_are_too_many(cache):
 def test_a_checkout_comes_first(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("OPFORGE_KERNELS", f"acme/plain={tmp_path}/plain")
     assert opforge.get_kernel("Acme/Plain", 1, hub=True).VALUE == 5
+
+
+def test_a_checkout_of_another_version_is_not_taken(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_KERNELS", f"acme/plain={tmp_path}/plain")
+    assert opforge.get_kernel("acme/plain", 1).VALUE == 5
+    with pytest.raises(KernelIncompatibleError, match=r"it is version 1(\.0)?, and 2 is requested"):
+        opforge.get_kernel("acme/plain", 2)

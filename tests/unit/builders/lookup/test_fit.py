@@ -10,7 +10,9 @@ from opforge.accelerator.target import Target
 from opforge.builders.declaration.machine import PROCESSOR, Machine
 from opforge.builders.lookup import fit
 from opforge.builders.lookup.fit import host_problem
+from opforge.cache.layout import Layout
 from opforge.cache.records import entry
+from opforge.cache.store import Fit
 from opforge.errors import PrebuiltRequiredError
 
 MACHINE = Machine(
@@ -247,3 +249,29 @@ def test_what_a_record_does_not_state_is_another_version():
     assert host_problem(record_of_library(abi="torch", requires={"torch": "2.10.1+cpu"}), MACHINE) == (
         "it does not state the Python that it was built for, and this is cpython-311"
     )
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "problem"),
+    [
+        ("-O1", {}, "it was built with no CXXFLAGS, and CXXFLAGS='-O1' is set here: unset CXXFLAGS, or set "),
+        ("-O1", {"CXXFLAGS": "-O2"}, "it was built with CXXFLAGS='-O2', and CXXFLAGS='-O1' is set here: unset "),
+        ("-O1", {"CXXFLAGS": "-O1"}, None),
+        ("", {"CXXFLAGS": "-O2"}, None),
+    ],
+)
+def test_flags_that_are_set_here_are_those_of_the_build(monkeypatch, here, there, problem):
+    monkeypatch.setenv("CXXFLAGS", here)
+    found = fit.flags_problem("relu", record_of_library(user_flags=there))
+    assert found is None if problem is None else found.startswith(problem)
+
+
+@pytest.mark.parametrize("variable", ["CPATH", "CXXFLAGS"])
+def test_without_a_compiler_an_entry_fits_if_no_variable_is_set_that_a_compiler_would_read(
+    plain_spec, monkeypatch, tmp_path, variable
+):
+    judge = fit.fit_without_plan(plain_spec, Layout(str(tmp_path)), lambda record: Fit(rank=7))
+    record = record_of_library(key="0" * 32, sha256="0" * 64)
+    assert judge(record) == Fit(rank=7)
+    monkeypatch.setenv(variable, "-I/a")
+    assert judge(record) == Fit(f"it was built with no {variable}, and {variable}='-I/a' is set here")

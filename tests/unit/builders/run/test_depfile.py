@@ -75,6 +75,19 @@ def test_every_spelling_that_is_a_file_counts(tmp_path):
     assert set(parse_depfile(b"x.o: a\\:b\n", os.fsencode(tmp_path))) == {b"a:b", b"a\\:b"}
 
 
+def test_a_slash_may_stand_for_a_backslash(tmp_path):
+    """clang and lld write it so. The tests of their own lists are skipped on a machine without them."""
+    (tmp_path / "in").mkdir()
+    text_files.write(tmp_path / "in", "back\\slash.h", "")
+    assert parse_depfile(b"x.o: in/back/slash.h\n", os.fsencode(tmp_path)) == [b"in/back\\slash.h"]
+
+
+def test_the_last_name_of_a_list_may_have_a_space_and_end_in_a_backslash(tmp_path):
+    text_files.write(tmp_path, "a b\\", "")
+    path = text_files.write(tmp_path, "a.d", "a.o: x.h a\\ b\\\n")
+    assert read_depfile(str(path), str(tmp_path)) == ["x.h", "a b\\"]
+
+
 def files_listed(folder, depfile):
     """Returns the files in `folder` that a dependency file lists. Each name in it must be that of a file."""
     paths = [os.path.join(folder, name) for name in read_depfile(os.path.join(folder, depfile), str(folder))]
@@ -107,7 +120,7 @@ def test_all_names_at_once_are_read(tmp_path, compiler):
 @pytest.mark.compile
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ (apt install g++)")
 def test_a_name_that_ends_in_a_backslash_does_not_swallow_the_next_one(tmp_path):
-    names = ["ends\\", "with space.h", "next.h"]
+    names = ["ends\\", "ends too\\", "with space.h", "next.h"]
     assert compile_with("g++", tmp_path, names) == set(names)
 
 

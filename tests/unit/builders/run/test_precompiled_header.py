@@ -265,3 +265,21 @@ def test_units_are_compiled_without_a_header_that_does_not_fit_on_the_disk(tmp_p
     taken = executor._Taken({}, [], None)
     assert executor._share_header(job, str(tmp_path), steps, dict, taken) is None
     assert (tmp_path / "first.h").exists() and not (tmp_path / "first.h.gch").exists()
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_unit_has_read_what_its_header_was_made_from(tmp_path, monkeypatch, is_kept):
+    """gcc lists it for no unit that uses the header: an edit of it would not be seen."""
+    steps = apply(tmp_path, steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2))
+    ran, taken = [], executor._Taken({"first.h.gch": ()} if is_kept else {}, [], None)
+    monkeypatch.setattr(executor, "_with_header", lambda *_arguments: steps)
+    monkeypatch.setattr(executor, "_run_steps", lambda _job, _work, run: ran.extend(run) or "")
+    monkeypatch.setattr(executor, "_is_faithful", lambda *_arguments: True)
+
+    def read(run):
+        return {step.output: [f"read by {step.output}"] for step in (*run, *taken.kept)}
+
+    _run, _output, reads = executor._share_header(None, "", steps[1:], read, taken)
+    assert (steps[0] in ran) is not is_kept
+    for name in ("0.o", "1.o"):
+        assert reads[name] == [f"read by {name}", "read by first.h.gch"]

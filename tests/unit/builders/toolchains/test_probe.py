@@ -163,6 +163,23 @@ def test_a_program_that_appears_earlier_on_path_is_noticed_by_the_next_process(t
     assert dict(toolchain(tmp_path).identity())[f"{name} sha256"] != dict(first)[f"{name} sha256"]
 
 
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_a_file_of_specs_that_appears_in_a_folder_of_b_has_the_compiler_probed_again(
+    tmp_path, bin, monkeypatch, is_new_process
+):
+    (tmp_path / "prefix").mkdir()
+    monkeypatch.setenv("CXXFLAGS", f"-B{tmp_path / 'prefix'}/")
+    toolchain(tmp_path).identity()
+    runs = run_count(bin)
+    toolchain(tmp_path).identity()
+    assert run_count(bin) == runs
+    text_files.write(tmp_path / "prefix", "specs", "")
+    if is_new_process:
+        probe.reset()
+    toolchain(tmp_path).identity()
+    assert run_count(bin) > runs
+
+
 def test_programs_that_compiler_path_names_are_in_the_identity(tmp_path, bin, monkeypatch):
     first = toolchain(tmp_path).identity()
     (tmp_path / "tools").mkdir()

@@ -40,3 +40,20 @@ def test_programs_of_the_compiler_are_looked_for_in_its_own_path_first(tmp_path,
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("COMPILER_PATH", f"/nowhere:{tmp_path}/own")
     assert programs.started_by_compiler("as") == str(tmp_path / "own" / "as")
+
+
+@pytest.mark.parametrize(
+    ("command", "content"), [("ccache g++", "\x7fELF"), ("ccache g++", "#!/bin/sh\n"), ("g++", "#!/bin/sh\n")]
+)
+def test_the_compiler_that_a_variable_names_for_ccache_counts_and_all_others_of_path(
+    tmp_path, monkeypatch, command, content
+):
+    for name in ("ccache", "g++", "clang", "other"):
+        text_files.write(tmp_path, name, content if name == "g++" else "#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    argv = [f"{tmp_path}/{command.split()[0]}", *command.split()[1:]]
+    assert programs.starts_others(argv) is (content != "\x7fELF")
+    monkeypatch.setenv("CCACHE_COMPILER", f"{tmp_path}/other")
+    assert {*programs.behind(argv)} == {f"{tmp_path}/{name}" for name in ("g++", "clang", "other")} - {argv[0]}
+    assert {f"CCACHE_COMPILER={tmp_path}/other", f"PATH={tmp_path}"} <= {*programs.state(argv)}

@@ -116,3 +116,10 @@ def test_a_record_with_another_byte_is_read_only_if_it_says_the_same(tmp_path_fa
     except UNREADABLE:
         record = None
     assert record in (None, entries.with_record_key(RECORD))
+
+
+def test_two_entries_of_one_library_have_namespaces_of_their_own(tmp_path):
+    """An edited comment changes the key of what was read, and no byte of the library."""
+    names = [entry_name(f"{digit}" * 32, "f" * 64) for digit in "ab"]
+    suffixes = {warm_library.Entry(name, str(tmp_path), {}, "cache").suffix for name in names}
+    assert len(suffixes) == 2 and all(re.fullmatch(r"_\w+", suffix) for suffix in suffixes)

@@ -77,3 +77,16 @@ def test_a_failed_rename_is_no_entry_of_another_builder(fake_store, monkeypatch)
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(PermissionError, match="Permission denied"):
         staging.publish(fake_store.layout, finished, "0" * 32)
+
+
+def test_nothing_becomes_an_entry_before_all_of_it_is_on_the_disk(fake_store, monkeypatch):
+    """After a crash of the machine an entry is complete or missing."""
+    synced, folder = [], staging.new_folder(fake_store.layout, "plan" * 8)
+    for name in ("a.so", "record.json"):
+        text_files.write(folder, name, "")
+    monkeypatch.setattr(
+        staging, "sync", lambda path, sync=staging.sync: synced.append(os.path.basename(path)) or sync(path)
+    )
+    monkeypatch.setattr(os, "rename", lambda *paths, rename=os.rename: synced.append("rename") or rename(*paths))
+    assert staging.publish(fake_store.layout, folder, own_names.EXAMPLES["entries"])
+    assert sorted(synced[:2]) == ["a.so", "record.json"] and synced[2:] == ["rename"]

@@ -52,6 +52,14 @@ def test_another_version_is_not_taken_and_the_command_is_said(registry, caller):
         caller()
 
 
+def test_two_callers_have_a_version_each_in_one_process(registry, caller):
+    registry.install()
+    registry.publish(number="2", text="VALUE = 2\n")
+    registry.install(numbers=2)
+    for _again in range(2):  # the second time each has its answer from before
+        assert caller().VALUE == 1 and opforge.get_kernel("acme/plain").VALUE == 2
+
+
 def test_on_demand_the_locked_version_is_installed(registry, caller):
     registry.publish(number="2", text="VALUE = 2\n")
     assert caller(install=True).VALUE == 1

@@ -10,6 +10,7 @@ from support.remote.withdrawing import take_back, withdraw_release
 from opforge.packages.form import version
 from opforge.packages.registry import index, install_release, publish, selection
 from opforge.remote import gc, mirror
+from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
 
@@ -68,8 +69,6 @@ def test_a_package_of_which_nothing_could_be_copied_is_not_there(registry, other
 def test_a_version_with_other_files_is_left_alone_and_reported(registry, other, number):
     registry.publish(number=number)
     folder = registry.packed(text="VALUE = 9\n")
-    from opforge.remote.signatures import keys
-
     publish.publish(other, folder, keys.signer())
     (entry,) = mirror.copy(registry.store, other)
     assert (
@@ -77,6 +76,15 @@ def test_a_version_with_other_files_is_left_alone_and_reported(registry, other, 
         and f"acme/plain {number}: " in entry.problems[0]
         and "has other files of this" in entry.problems[0]
     )
+
+
+def test_a_version_that_somebody_publishes_while_it_is_copied_keeps_its_files(registry, other, monkeypatch):
+    registry.publish()
+    publish.publish(other, registry.packed(text="VALUE = 9\n"), keys.signer())
+    before = index.read(other, "acme/plain")
+    monkeypatch.setattr(mirror, "_labels", lambda *_arguments: {})  # as they were when the copy began
+    list(mirror.copy(registry.store, other, is_unsigned=True))  # otherwise a key's list says it first
+    assert index.read(other, "acme/plain") == before
 
 
 def test_a_package_that_is_not_there_is_reported(registry, other):

@@ -43,6 +43,12 @@ class TestClaim:
         claim.end(is_published=True)
         assert nodes.store.get(name, 4096) is None
 
+    def test_of_two_that_find_none_one_takes_it(self, nodes):
+        """As it is if both have looked before either writes."""
+        claimed = [claims.Claim(nodes.store, claims.name_of("description", "cpu")) for _machine in range(2)]
+        assert [claim.take(None) for claim in claimed] == [True, False]
+        claimed[0].end(is_published=True)
+
     def test_one_that_is_not_renewed_is_taken_over(self, nodes, quick):
         name = claims.name_of("description", "cpu")
         nodes.store.put_if_absent(name, canonical({"who": "another", "count": 3, "state": "building", "progress": 0}))
