@@ -39,7 +39,7 @@ static auto also = torch::RegisterOperators("NAME_also::also", &times);
 
 
 @pytest.fixture
-def kept_header(builds_are_shared, monkeypatch):
+def header_in_store(builds_are_shared, monkeypatch):
     """The first build leaves its precompiled header, as that of an edit does, to those in a folder with the same names.
 
     With it a unit compiles in a fourth of the time.
@@ -48,7 +48,7 @@ def kept_header(builds_are_shared, monkeypatch):
 
 
 @pytest.fixture
-def module_source(kept_header, tmp_path_factory):
+def module_source(header_in_store, tmp_path_factory):
     """The path of a source with a module. All tests of it share one build."""
     folder = tmp_path_factory.getbasetemp() / "facade-module"
     folder.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ PyObject* PyInit_NAME(void) {
 """
 
 
-def test_an_edited_source_gets_namespaces_of_its_own(kept_header, tmp_path):
+def test_an_edited_source_gets_namespaces_of_its_own(header_in_store, tmp_path):
     """The module is one of Python's own functions, as in PyTorch's tutorial on custom ops, found by its entry point."""
     name = sample_ops.unique_name("facade")
     (tmp_path / "own").mkdir()
