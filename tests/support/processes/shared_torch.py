@@ -21,6 +21,8 @@ from typing import Any
 START = "from support.processes import shared_torch; exec(shared_torch.next_server({}, {}))"
 session: str | None = None
 """The session's folder, where its workers find the process that one of them has started; None is a process's own."""
+LONGEST_TEST = 600
+"""The seconds in which the last tests of other workers have ended."""
 _started: list[subprocess.Popen[bytes]] = []
 _servers: list[Server] = []
 
@@ -91,9 +93,14 @@ def processes() -> tuple[list[int], list[int]]:
 
 
 def wait() -> None:
-    """Waits until what this process has started has ended, which it does after the last server of all workers."""
+    """Waits until what this process has started has ended, which it does after the last server of all workers.
+
+    A process that a test has left behind may hold one of them: then it is ended.
+    """
     for process in _started:
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LONGEST_TEST)
+        process.kill()
 
 
 # -- in the process that has imported torch ----------------------------------------------------------------------------
