@@ -234,6 +234,20 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
     assert "(Permission denied): run this as the folder's owner" in output
 
 
+def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, registry):
+    registry.publish(number="1")
+    registry.publish(number="2")
+    registry.publish("acme/over", depends={"acme/plain": ">=1,<2"})
+    for package in ("acme/over", "acme/plain@2"):
+        assert user("install", package, "--into", "new")[0] == 0
+    assert "warning" not in user("rm", "acme/plain@2", "--into", "new")[1]
+    there = f"acme/over 1 in {registry.scratch / 'new'} needs acme/plain >=1,<2, which is installed nowhere else"
+    for more in (["--dry-run"], []):
+        code, output = user("rm", "acme/plain", "--into", "new", *more)
+        assert code == 0 and f"warning: {there}" in output
+    assert "warning" not in user("rm", "acme/over", "--into", "new")[1]
+
+
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):
     text = " ".join(user("withdraw", "--help")[1].split())
     assert (
