@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 from support.text_files import write
 
+import opforge
 from opforge.cli import group
+from opforge.errors import KernelIncompatibleError
 
 
 @pytest.fixture
@@ -246,6 +248,19 @@ def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, regist
         code, output = user("rm", "acme/plain", "--into", "new", *more)
         assert code == 0 and f"warning: {there}" in output
     assert "warning" not in user("rm", "acme/over", "--into", "new")[1]
+
+
+def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_installed(user, registry, monkeypatch):
+    registry.publish()
+    assert "warning" not in user("install", "acme/plain", "--into", "new")[1]
+    os.chmod("new", 0o777)
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", str(registry.scratch / "new"))
+    code, output = user("install", "acme/plain", "--into", "new")
+    said = f"get_kernel loads nothing from {registry.scratch / 'new'}: "
+    assert code == 0 and "installed already: acme/plain 1" in output and f"warning: {said}" in output
+    with pytest.raises(KernelIncompatibleError) as error:
+        opforge.get_kernel("acme/plain")
+    assert output.split(said)[1].split("\n")[0] in str(error.value)
 
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):
