@@ -44,8 +44,11 @@ def held(root: Root, alone: bool = False) -> Iterator[bool]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
             is_held = True
-        except OSError:  # another has it, or there are no locks on this file system
-            is_held = not alone
+        except BlockingIOError:
+            is_held = False
+        except OSError:  # there are no locks on this file system: an installation has a folder there meanwhile
+            staging = root.join("staging")
+            is_held = not alone or not os.path.isdir(staging) or not os.listdir(staging)
         yield is_held
     finally:
         os.close(handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -329,6 +330,21 @@ def test_a_removal_leaves_what_is_being_installed(registry):
         assert os.path.isdir(placed.folder), "nothing names it yet"
     remove.sweep(registry.root)
     assert not os.path.exists(placed.folder) and not os.path.exists(other.folder)
+
+
+def test_where_there_are_no_locks_a_removal_waits_for_folders_of_installations(registry, monkeypatch):
+    """Lustre has none unless it is mounted with them: files of removed packages stayed there for ever."""
+
+    def no_locks(handle, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    registry.publish()
+    (part,) = registry.install().variants
+    with add.staging(registry.root):
+        assert remove.remove(registry.root, "acme/plain", version.ANY)
+        assert os.path.isdir(part.folder), "it may be a part of what is being installed"
+    assert remove.sweep(registry.root) == [part.digest] and not os.path.exists(part.folder)
 
 
 @pytest.mark.parametrize("by", ["link", "link above"])
