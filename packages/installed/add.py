@@ -66,7 +66,9 @@ def unwritable(root: Root, name: str, error: OSError) -> KernelInstallError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return KernelInstallError(name, f"the disk of {root.path} is full", "Free some space")
     advice = "Install for the user (--user) or into a folder of your own (--into FOLDER)"
-    return KernelInstallError(name, f"{root.path} cannot be written ({error.strerror})", advice)
+    folder = os.path.dirname(str(error.filename))  # one below the root may have other rights than it
+    folder = folder if folder.startswith(root.path) else root.path
+    return KernelInstallError(name, f"{folder} cannot be written ({error.strerror})", advice)
 
 
 def _sweep(parent: str) -> None:
