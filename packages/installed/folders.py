@@ -18,7 +18,8 @@ READABLE = 0o755
 
 def make_root(root: Root) -> None:
     """Makes the folders of a root that are missing, for every user of the machine to read. Raises OSError."""
-    os.makedirs(root.path, exist_ok=True)
+    if not os.path.isdir(root.path):  # a link to a folder may be the root
+        make_folder(root.path, READABLE)  # with a umask of 002 a group could write it, and nothing would be loaded
     for folder in (root.path, root.join()):
         make_readable(folder)
 
