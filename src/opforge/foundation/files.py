@@ -22,7 +22,7 @@ NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
 def make_folder(path: str, mode: int = 0o700) -> None:
-    """Makes a folder and its parents, by default for this user alone, whatever the umask: that can but take from a mode.
+    """Makes a folder and its parents, by default for this user alone, whatever the umask.
 
     Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
     """
