@@ -62,7 +62,9 @@ def _mapping_problems(file: ElfFile) -> list[str]:
     lines, tags = [], file.dynamic()
     for tag, name in ((elf_file.RPATH, "RPATH"), (elf_file.RUNPATH, "RUNPATH")):
         if any(tag == other for other, _value in tags):
-            lines.append(f"its library has a {name}: where it is loaded, that folder may be anybody's")
+            folders = f"its library has a {name} ({':'.join(file.search_path())}): where it is loaded, "
+            advice = "Link it without -rpath, which LDFLAGS may hold: an environment of conda's compilers sets it"
+            lines.append(f"{folders}that folder may be anybody's. {advice}")
     flags = next((value for tag, value in tags if tag == elf_file.FLAGS), 0)
     if any(tag == elf_file.TEXTREL for tag, _value in tags) or flags & elf_file.TEXTREL_FLAG:
         lines.append("its library has relocations in its code: compile with -fPIC")

@@ -39,17 +39,14 @@ MAX_TREE_BYTES = 4 << 30
 def staging(root: Root) -> Iterator[str]:
     """Yields a new folder on the root's file system, for this installation alone; it is removed afterwards.
 
-    Meanwhile no removal takes trees that no release names yet. Raises KernelInstallError if the root cannot be written.
+    Meanwhile no removal takes trees that no release names yet. Raises OSError if the root cannot be written.
     """
     parent = root.join("staging")
-    try:
-        make_root(root)
-        make_folder(parent)
-        with held(root, alone=True) as is_alone:
-            if is_alone:  # nobody is installing: what is there was left by those who were killed
-                _sweep(parent)
-    except OSError as error:
-        raise unwritable(root, error) from error
+    make_root(root)
+    make_folder(parent)
+    with held(root, alone=True) as is_alone:
+        if is_alone:  # nobody is installing: what is there was left by those who were killed
+            _sweep(parent)
     try:
         with held(root):
             folder = temp_path(os.path.join(parent, "install"))
@@ -64,12 +61,14 @@ def staging(root: Root) -> Iterator[str]:
         raise
 
 
-def unwritable(root: Root, error: OSError) -> KernelInstallError:
-    """Returns the error for a root that cannot be written, or whose disk is full."""
+def unwritable(root: Root, name: str, error: OSError) -> KernelInstallError:
+    """Returns the error for a package whose root cannot be written, or is on a full disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return KernelInstallError(root.path, "the disk is full; nothing was installed", "Free some space")
+        return KernelInstallError(name, f"the disk of {root.path} is full", "Free some space")
     advice = "Install for the user (--user) or into a folder of your own (--into FOLDER)"
-    return KernelInstallError(root.path, f"it cannot be written ({error.strerror}); nothing was installed", advice)
+    folder = os.path.dirname(str(error.filename))  # one below the root may have other rights than it
+    folder = folder if folder.startswith(root.path) else root.path
+    return KernelInstallError(name, f"{folder} cannot be written ({error.strerror})", advice)
 
 
 def _sweep(parent: str) -> None:
@@ -246,5 +245,5 @@ def from_folders(
             )
             add_release(release)
     except OSError as error:
-        raise unwritable(root, error) from error
+        raise unwritable(root, name, error) from error
     return release

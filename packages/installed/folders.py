@@ -18,7 +18,8 @@ READABLE = 0o755
 
 def make_root(root: Root) -> None:
     """Makes the folders of a root that are missing, for every user of the machine to read. Raises OSError."""
-    os.makedirs(root.path, exist_ok=True)
+    if not os.path.isdir(root.path):  # a link to a folder may be the root
+        make_folder(root.path, READABLE)  # with a umask of 002 a group could write it, and nothing would be loaded
     for folder in (root.path, root.join()):
         make_readable(folder)
 
@@ -44,8 +45,11 @@ def held(root: Root, alone: bool = False) -> Iterator[bool]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
             is_held = True
-        except OSError:  # another has it, or there are no locks on this file system
-            is_held = not alone
+        except BlockingIOError:
+            is_held = False
+        except OSError:  # there are no locks on this file system: an installation has a folder there meanwhile
+            staging = root.join("staging")
+            is_held = not alone or not os.path.isdir(staging) or not os.listdir(staging)
         yield is_held
     finally:
         os.close(handle)

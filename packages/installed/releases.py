@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
@@ -190,3 +190,29 @@ def _folders(path: str) -> list[str]:
             return [child.name for child in children if child.is_dir()]
     except OSError:
         return []
+
+
+def needing(removed: Sequence[Installed], roots: Sequence[Root]) -> list[str]:
+    """Returns a line for each installed release that needs one of the removed ones, and that no other one serves.
+
+    Those that are removed, or would be, may still be there: they are not counted.
+    """
+    gone = {(release.root.path, release.name, release.version) for release in removed}
+    every = {
+        (root.path, name, release.version): release
+        for root in roots
+        for name in names(root)
+        for release in matching(root, name, version.ANY)
+    }
+    kept = [release for place, release in every.items() if place not in gone]
+    lost = {release.name for release in removed}
+    lines = []
+    for release in kept:
+        needs = {name: text for part in release.variants for name, text in part.candidate.depends.items()}
+        for name in sorted(lost & needs.keys()):
+            text = needs[name]
+            numbers = version.parse_range(None if text.startswith("@") else text or None)
+            if not any(other.name == name and other.version in numbers for other in kept):
+                what = " ".join(filter(None, (name, text)))
+                lines.append(f"{release.name} {release.version} in {release.root.path} needs {what}")
+    return lines

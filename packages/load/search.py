@@ -156,7 +156,7 @@ def _from_roots(
 ) -> ModuleType | None:
     """Returns the module of the newest installed release that fits; None if none does: `attempt` gets the reasons."""
     for root in layout.roots():
-        if problem := _root_problem(root):
+        if problem := folder_problem(root):
             attempt.reasons.append(f"{root.path}: {problem}")
             continue
         for release in releases.matching(root, name, numbers):
@@ -173,7 +173,7 @@ def _not_found(name: str, text: str, command: str) -> Exception:
     from opforge.errors import KernelNotFoundError
     from opforge.packages.project import hub_cache
 
-    roots = [root for root in layout.roots() if not _root_problem(root)]
+    roots = [root for root in layout.roots() if not folder_problem(root)]
     searched = [f"{root.join('names', *name.split('/'))} ({root.scope})" for root in roots]
     others = [
         f"{release.version} in {root.path}" for root in roots for release in releases.matching(root, name, version.ANY)
@@ -193,7 +193,7 @@ def needed_by(dependency: Dependency) -> ModuleType:
     attempt, searched = Attempt(), []
     attempt.load_needed = needed_by
     for root in layout.roots():
-        for release in () if _root_problem(root) else releases.matching(root, dependency.name, version.ANY):
+        for release in () if folder_problem(root) else releases.matching(root, dependency.name, version.ANY):
             source = _origin(release)
             searched.append(f"{release.version} in {root.path}, which is {source or 'of no revision'}")
             if not origin.is_revision(source, dependency.name, dependency.revision) or release.refusal:
@@ -219,8 +219,8 @@ def _origin(release: Installed) -> str:
     return stated if stated.startswith(origin.HUB) else release.source
 
 
-def _root_problem(root: layout.Root) -> str:
-    """Returns why a folder of installed packages cannot be trusted, or an empty text.
+def folder_problem(root: layout.Root) -> str:
+    """Returns why nothing is loaded from a folder of installed packages, and what to do; or an empty text.
 
     Whoever can write an environment's folder can change its Python too: that of the environment is not looked at.
     """

@@ -52,7 +52,7 @@ def install_release(root: Root, choice: Choice, report: Report = ignore) -> tupl
     except OSError as error:
         if isinstance(error, OpforgeError):
             raise
-        raise add.unwritable(root, error) from error
+        raise add.unwritable(root, f"{name} {number}", error) from error
 
 
 def note_withdrawals(root: Root, among: Iterable[Source]) -> None:

@@ -30,6 +30,8 @@ LINKER_FLAGS = ("-fuse-ld=", "--ld-path=")
 ADVICE = "Set CXX to a C++ compiler that works, such as g++ or clang++"
 RENEW_SECONDS = 24 * 3600.0
 """How long after a noted use of a record the next one is noted: those that are not used for long are removed."""
+TEMPORARY_FILE = re.compile(r"temporary file|/tmpxft_")
+"""In an error of gcc or clang, or of nvcc, whose files have such names: none could be made."""
 PROBE_TIMEOUT = 60.0
 """Seconds after which a compiler that is probed is stopped."""
 NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
@@ -172,6 +174,8 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
         problem = f"`{' '.join([*argv, *options])}` ended with {status}: {reason}"
         if named := next((word for word in argv if word.startswith(LINKER_FLAGS) and word in reason), ""):
             advice = f"Install the linker that {named} names, or remove that flag"
+        elif TEMPORARY_FILE.search(reason):
+            advice = "Set TMPDIR to a folder that you can write"
         if libraries := os.environ.get("LD_LIBRARY_PATH"):
             problem += f" (LD_LIBRARY_PATH={libraries} is set: programs take libraries from there before their own)"
         raise ToolchainError(argv[0], problem, advice)

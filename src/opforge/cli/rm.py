@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
-from opforge.cli.messages import show_error
 from opforge.cli.output import counted, emit_json
 
 from . import kinds, verbs
@@ -86,8 +86,10 @@ def command(
         verb = "would remove" if dry_run else "removed"
         for release in releases:
             click.echo(f"{verb} {release.name} {release.version} from {release.root.path}")
+        for line in _needing(releases):
+            messages.show("warning", f"{line}, which is installed nowhere else")
         for problem in problems:
-            show_error(problem)
+            messages.show_error(problem)
     sys.exit(FAILED if problems else OK)
 
 
@@ -144,3 +146,10 @@ def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[l
         if not found:
             problems.append(f"{text} is not installed in {root.path}")
     return removed, problems
+
+
+def _needing(removed: Sequence[Installed]) -> list[str]:
+    """Returns the installed packages that need what was removed, and do not find it any more."""
+    from opforge.packages.installed import layout, releases
+
+    return releases.needing(removed, [*{release.root: None for release in removed}, *layout.roots()])

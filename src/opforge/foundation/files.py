@@ -21,8 +21,8 @@ NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of fsync on a file system that does not support it."""
 
 
-def make_folder(path: str) -> None:
-    """Makes a folder and its parents for this user alone, whatever the umask.
+def make_folder(path: str, mode: int = 0o700) -> None:
+    """Makes a folder and its parents, by default for this user alone, whatever the umask.
 
     Raises OSError, also if the folder is a link: what is then written to it would lie outside of the store.
     """
@@ -34,9 +34,10 @@ def make_folder(path: str) -> None:
         path = os.path.dirname(path)
     for folder in reversed(missing):  # os.makedirs would apply the mode to the last folder only
         try:
-            os.mkdir(folder, 0o700)
-            if os.stat(folder).st_mode & 0o700 != 0o700:
-                os.chmod(folder, 0o700)  # a umask such as 0277 denies it to its owner
+            os.mkdir(folder, mode)
+            made = os.stat(folder).st_mode
+            if made & 0o700 != 0o700:
+                os.chmod(folder, stat.S_IMODE(made) | 0o700)  # a umask such as 0277 denies it to its owner
         except FileExistsError:
             if not os.path.isdir(folder):
                 raise

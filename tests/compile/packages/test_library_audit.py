@@ -47,11 +47,11 @@ def test_a_plain_library_has_no_problem(built):
 @pytest.mark.parametrize(
     ("source", "flags", "text"),
     [
-        (SOURCE, ("-Wl,-rpath,/opt/x", "-Wl,--disable-new-dtags"), "its library has a RPATH: where it is loaded"),
+        (SOURCE, ("-Wl,-rpath,/opt/x", "-Wl,--disable-new-dtags"), "its library has a RPATH (/opt/x): where"),
         (
             SOURCE,
             ("-Wl,-rpath,$ORIGIN",),
-            "its library has a RUNPATH: where it is loaded, that folder may be",
+            "($ORIGIN): where it is loaded, that folder may be anybody's. Link it without -rpath, which LDFLAGS may",
         ),
         (SOURCE, ("-Wl,-z,execstack",), "its library asks for an executable stack: link with -z noexecstack"),
         (

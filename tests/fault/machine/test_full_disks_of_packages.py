@@ -57,7 +57,7 @@ def test_an_installation_on_a_full_disk_leaves_nothing(registry, mount_tmpfs):
             assert verify_installed.problems(release, deep=True) == []
         except KernelInstallError as error:
             outcomes.add("full")
-            assert "the disk is full; nothing was installed. Free some space" in str(error)
+            assert f"the disk of {root.path} is full. Free some space" in str(error)
             assert files(root.path) == [] and releases.names(root) == []
         os.unlink(disk / "filler")
         release, _is_new = install_release.install_release(root, choice)

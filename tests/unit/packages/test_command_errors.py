@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 from support.text_files import write
 
+import opforge
 from opforge.cli import group
+from opforge.errors import KernelIncompatibleError
 
 
 @pytest.fixture
@@ -232,6 +234,33 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
     code, output = user("rm", "acme/plain", "--into", "new")
     assert code == 1 and "error: acme/plain cannot be removed from" in output
     assert "(Permission denied): run this as the folder's owner" in output
+
+
+def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, registry):
+    registry.publish(number="1")
+    registry.publish(number="2")
+    registry.publish("acme/over", depends={"acme/plain": ">=1,<2"})
+    for package in ("acme/over", "acme/plain@2"):
+        assert user("install", package, "--into", "new")[0] == 0
+    assert "warning" not in user("rm", "acme/plain@2", "--into", "new")[1]
+    there = f"acme/over 1 in {registry.scratch / 'new'} needs acme/plain >=1,<2, which is installed nowhere else"
+    for more in (["--dry-run"], []):
+        code, output = user("rm", "acme/plain", "--into", "new", *more)
+        assert code == 0 and f"warning: {there}" in output
+    assert "warning" not in user("rm", "acme/over", "--into", "new")[1]
+
+
+def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_installed(user, registry, monkeypatch):
+    registry.publish()
+    assert "warning" not in user("install", "acme/plain", "--into", "new")[1]
+    os.chmod("new", 0o777)
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", str(registry.scratch / "new"))
+    code, output = user("install", "acme/plain", "--into", "new")
+    said = f"get_kernel loads nothing from {registry.scratch / 'new'}: "
+    assert code == 0 and "installed already: acme/plain 1" in output and f"warning: {said}" in output
+    with pytest.raises(KernelIncompatibleError) as error:
+        opforge.get_kernel("acme/plain")
+    assert output.split(said)[1].split("\n")[0] in str(error.value)
 
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):

@@ -149,6 +149,8 @@ def _chosen(text: str, among: Sequence[Source], all_platforms: bool) -> list[Cho
 
 
 def _print(results: Sequence[tuple[Installed, bool]], skipped: Sequence[dict[str, Any]], as_json: bool) -> None:
+    from opforge.packages.load.search import folder_problem
+
     if as_json:
         kernels = [to_json(release) | {"new": is_new} for release, is_new in results]
         emit_json({"kernels": kernels, "skipped": skipped})
@@ -162,6 +164,9 @@ def _print(results: Sequence[tuple[Installed, bool]], skipped: Sequence[dict[str
         click.echo(f"{state} {release.name} {release.version} ({labels}) in {release.root.path}")
         if release.withdrawn:
             messages.show("warning", f"{release.name} {release.version} was withdrawn: {release.withdrawn}")
+    for root in dict.fromkeys(release.root for release, _is_new in results):
+        if problem := folder_problem(root):
+            messages.show("warning", f"get_kernel loads nothing from {root.path}: {problem}")
 
 
 def to_json(release: Installed) -> dict[str, Any]:

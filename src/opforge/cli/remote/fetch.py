@@ -52,11 +52,12 @@ def command(
     urls: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Fetch the ops that are not built here yet. OP is as for build-ops; without OP, all ops that are offered here.
+    """Fetch the ops that are not built here yet.
 
-    Nothing is compiled, and remembered misses and failures of a remote are ignored. The exit code is 1 if an op is
-    missing. With --target or --cpu-level it fetches for other machines too, for instance to ship with `build-ops
-    --out`.
+    OP is as for build-ops; without OP, all ops that opforge and installed packages declare for this machine, whatever
+    else a remote has. Nothing is compiled, and remembered misses and failures of a remote are ignored. The exit code is
+    1 if an op is missing. With --target or --cpu-level it fetches for other machines too, for instance to ship with
+    `build-ops --out`.
 
     \b
     Examples:

@@ -84,6 +84,21 @@ def test_a_linker_that_a_flag_names_and_that_is_missing_is_named(tmp_path):
         probe.run([script, "-fuse-ld=nope"], "-v")
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "Cannot create temporary file in ./: Read-only file system",
+        "clang: error: unable to make temporary file: Read-only file system",
+        "nvcc fatal   : Could not open output file '/tmp/tmpxft_00007eea_0000000a'",
+    ],
+)
+def test_a_compiler_that_can_make_no_temporary_file_is_not_called_broken(tmp_path, printed):
+    script = text_files.write_script(tmp_path, "g++", f'echo "{printed}" >&2; exit 1')
+    with pytest.raises(ToolchainError) as caught:
+        probe.run([script], "-Wl,--version")
+    assert str(caught.value).endswith(f"{printed}. Set TMPDIR to a folder that you can write")
+
+
 ODD_NAMES = ["line\u2028end", "next\u0085line", "form\x0cfeed", "no\u00a0", "\u3000wide"]
 
 

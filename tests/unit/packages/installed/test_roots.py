@@ -83,6 +83,21 @@ class TestModes:
             assert [name for name in folders if modes[name] & 0o005 != 0o005] == []
             assert [name for name in names if not modes[name] & 0o004] == []
 
+    @pytest.mark.parametrize("mask", [0o002, 0o000, 0o277], ids=oct)
+    def test_nobody_else_may_write_what_an_installation_has_made_whatever_the_umask(self, registry, mask):
+        """In a container the user may have no entry in the list of users: then its group counts as others."""
+        registry.publish()
+        root = registry.root._replace(path=str(registry.scratch / "made" / "here"))
+        before = os.umask(mask)
+        try:
+            release, _is_new = install_release.install_release(
+                root, selection.choose("acme/plain", version.ANY, registry.sources())
+            )
+        finally:
+            os.umask(before)
+        folders = [registry.scratch / "made", *(parent for parent, _folders, _files in os.walk(root.path))]
+        assert release.variants and [folder for folder in folders if os.stat(folder).st_mode & 0o022] == []
+
     def test_a_release_is_readable_from_the_moment_that_it_is_there(self, registry, monkeypatch):
         """One who is killed right after the rename must not leave a release that others cannot read."""
         registry.publish()

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import filelock  # noqa: F401  the other user may not read Python's own files
 import pytest
 from support import owners
 from support.other_user import shared_folder
@@ -97,13 +98,16 @@ def test_two_projects_that_want_different_versions_get_them_in_one_process(regis
 
 
 @owners.as_root
-def test_a_user_without_the_right_to_write_is_refused_and_leaves_nothing(registry):
-    """The environment is another user's: this runs as one who may read it alone."""
+@pytest.mark.parametrize(("mode", "refusing"), [(0o755, "environment"), (0o777, "environment/kernels/locks")])
+def test_a_user_without_the_right_to_write_is_refused_and_leaves_nothing(registry, mode, refusing):
+    """The environment is another user's: this runs as one who may read it alone, or write all but a folder in it."""
     registry.publish()
     choice = selection.choose("acme/plain", version.ANY, registry.sources())
     with shared_folder(0o755) as folder:
         root = Root(os.path.join(folder, "environment"), "folder")
-        os.mkdir(root.path, 0o755)
+        os.makedirs(os.path.join(folder, refusing), exist_ok=True)
+        for parent, _folders, _files in os.walk(root.path):
+            os.chmod(parent, 0o755 if parent.endswith("locks") else mode)
         child = os.fork()
         if not child:
             code = 1
@@ -112,11 +116,12 @@ def test_a_user_without_the_right_to_write_is_refused_and_leaves_nothing(registr
                 os.seteuid(65534)
                 install_release.install_release(root, choice)
             except KernelInstallError as error:
-                code = 0 if "it cannot be written" in str(error) and "--user" in str(error) else 2
+                problem = f"{os.path.join(folder, refusing)} cannot be written"
+                code = 0 if problem in str(error) and "--user" in str(error) else 2
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert os.listdir(root.path) == []
+        assert [name for _parent, _folders, names in os.walk(root.path) for name in names] == []
 
 
 def test_resolving_and_publishing_ask_for_as_much_in_a_registry_of_any_size(registry, monkeypatch):
