@@ -21,7 +21,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.records.inputs import Answer, Inputs, RootedPath
-from opforge.cache.records.validity import DAY
+from opforge.cache.records.validity import DAY, NAMES
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import BuildError, BuildResourceError, CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
@@ -406,6 +406,7 @@ def _questions(
         is_unclear = False
         if output in reused:
             names |= {*reused[output].asked_names()}
+            is_unclear = any(answer.question == NAMES for answer in reused[output].answers)
         elif here.expressions and output in units:
             expanded = _expanded_names(job, work, units[output], here.expressions)
             names |= expanded or set()

@@ -143,6 +143,32 @@ def test_of_an_op_only_the_units_that_asked_are_compiled_again(folder):
         assert {f"compile {name}" for name in sources} - {*reused(edited)} == again and cls().load().value() == value
 
 
+UNCLEAR = """\
+#define HAS(x) __has_include(x)
+#define ONE <one.h>
+#if HAS(ONE)
+int asks() { return 2; }
+#else
+int asks() { return 1; }
+#endif
+#undef HAS
+#define HAS(x, y) 0
+"""
+"""The question cannot be expanded with the definitions that hold at the end."""
+
+
+def test_a_reused_object_whose_unit_asks_for_an_unknown_name_makes_new_names_count(folder):
+    folder.mkdir(exist_ok=True)
+    text_files.write(folder, "asks.cpp", UNCLEAR)
+    text_files.write(folder, "sum.cpp", f"int asks();\n{sample_ops.EXPORT} int value() {{ return asks(); }}\n")
+    cls = sample_ops.builder_class(folder, "unclear", abi="c", sources=["asks.cpp", "sum.cpp"], include_dirs=["."])
+    cls().build()
+    text_files.write(folder, "sum.cpp", f"int asks();\n{sample_ops.EXPORT} int value() {{ return 10 * asks(); }}\n")
+    assert reused(cls().build()) == ["compile asks.cpp"] and cls().load().value() == 10
+    text_files.write(folder, "one.h", "")
+    assert cls().load().value() == 20
+
+
 # -- the launcher ------------------------------------------------------------------------------------------------------
 
 
