@@ -69,6 +69,13 @@ LED_FROM = re.compile(
 """The place of a use that made a compiler look into a template."""
 OF_TORCH = re.compile(r"(?:ATen|c10|torch|caffe2|pybind11|THC?)/")
 """The beginnings of the names of torch's headers."""
+MACRO_OF_TORCH = re.compile(r"^>.*\b(?:AT|TORCH|C10|CAFFE2|THC?)_\w+", re.MULTILINE)
+"""A macro of torch's in the line of an error, as `_context` shows it."""
+UNKNOWN_NAME = re.compile(
+    r"['\u2018]\w+['\u2019] (?:was not declared|does not name)|use of undeclared |unknown type name |"
+    r'identifier "\w+" is undefined'
+)
+"""A name without a namespace, which `using namespace at`, or an argument's type, may lead to torch's."""
 HEAD = 2000
 """Characters at the beginning of such a header in which it checks the standard."""
 HEADERS_WITH_STANDARD = ("ATen/ATen.h", "torch/all.h", "torch/csrc/api/include/torch/all.h")
@@ -108,10 +115,12 @@ def build_error(
     argv, diagnostics = _argv(command), [*parse_diagnostics(lines)]
     first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
     if first:
-        first = _in_the_source(lines, first) if is_on_facade else first
+        reported, first = first, _in_the_source(lines, first) if is_on_facade else first
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"], _caret(lines, first))
-        hint = _hint_for(first, context, argv, is_on_facade)
+        is_led = first is not reported  # a use in the source made the compiler look into the facade
+        may_be_a_limit = is_on_facade and (is_led or _may_be_a_limit(first["message"], context))
+        hint = _hint_for(first, context, argv, may_be_a_limit)
         shown = "\n".join(part for part in (context, hint, _further(diagnostics, log)) if part)
         return CompileError.of(op, title, f"{location}: error: {first['message']}", shown, argv, log, diagnostics)
     link_lines = sorted((line for line in lines if LINK.search(line)), key=lambda line: bool(SUMMARY.search(line)))
@@ -134,11 +143,14 @@ def build_error(
     return CompileError.of(op, title, message, hint, argv, log, [*diagnostics, _unlocated(message)])
 
 
-def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], is_on_facade: bool) -> str:
-    """Returns what to do about a compiler's error; empty if nothing is known about it."""
+def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], may_be_a_limit: bool) -> str:
+    """Returns what to do about a compiler's error; empty if nothing is known about it.
+
+    `may_be_a_limit` says whether it may come from what the facade of torch's headers does not have.
+    """
     message, file = error["message"], error["file"]
     hint = _flag_hint(argv, message) or _standard_hint(argv, file, message)
-    hint = hint or (_facade_hint(message, argv) if is_on_facade else "")
+    hint = hint or (_facade_hint(message, argv) if may_be_a_limit else "")
     return hint or _submodule_hint(message, file) or _hint(message, context) or _language_hint(argv)
 
 
@@ -305,6 +317,16 @@ def _in_the_source(lines: Sequence[str], error: dict[str, Any]) -> dict[str, Any
         if not match["file"].startswith(FACADE_HEADERS):
             return error | {"file": match["file"], "line": int(match["line"]), "column": int(match["column"])}
     return error
+
+
+def _may_be_a_limit(text: str, context: str) -> bool:
+    """Returns whether an error may come from what the facade does not have, and not from the source's own text."""
+    from opforge.builders.facade.front_end import OF_TORCH as NAMES_TORCH  # for builds on the facade alone
+
+    if text.startswith("expected "):  # what a macro that is not defined leaves
+        return MACRO_OF_TORCH.search(context) is not None
+    known = NAMES_TORCH.search(text) or "static assertion failed" in text
+    return bool(known or MISSING_HEADER.match(text) or UNKNOWN_NAME.match(text))
 
 
 def _facade_hint(text: str, argv: Sequence[str]) -> str:

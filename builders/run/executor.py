@@ -21,7 +21,7 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.records.inputs import Answer, Inputs, RootedPath
-from opforge.cache.records.validity import DAY
+from opforge.cache.records.validity import DAY, NAMES
 from opforge.cache.single_flight import BuildResult
 from opforge.errors import BuildError, BuildResourceError, CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
@@ -203,16 +203,21 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         if not changed:
             if job.plan.abi == FACADE:
                 _check_branches(job, everything)
-            queries = _questions(job, work, steps, reads, reused, data)
-            inputs = provenance.collect(everything, search_folders(job), compiler_folders(job), queries)
-            changed = [path for path in provenance.looked_for(inputs) if around.has_come_or_gone(path)]
+            asked = _questions(job, work, steps, reads, reused, data)
+            folders, collect = (search_folders(job), compiler_folders(job)), provenance.collect
+            compiled = [step for step in steps if step.unit and step.output not in reused]
+            of_units = {step: collect(reads[step.output], *folders, asked[step.output]) for step in compiled}
+            queries = questions.of_all(asked.values())
+            inputs = collect(everything, *folders, queries)
+            looked = {path for own in (inputs, *of_units.values()) for path in provenance.looked_for(own)}
+            changed = [path for path in sorted(looked) if around.has_come_or_gone(path)]
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
             if provenance.stamps(everything) != stamps:
                 changed = ["a file changed while it was being read"]
             elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
-                object_reuse.keep(job, work, steps, reused, reads, inputs)
+                object_reuse.keep(job, work, of_units)
                 _keep_header(job, work, run, kept, reads, provenance)
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
@@ -350,8 +355,9 @@ def _keep_header(
     if header and header[0] in run:
         making, unit = header
         step = next(step for step in run if step.unit == unit)
-        queries = _questions(job, work, [step], {step.output: reads[making.output]}, {}, ())
-        inputs = provenance.collect(reads[making.output], search_folders(job), compiler_folders(job), queries)
+        of_header = reads[making.output]
+        (asked,) = _questions(job, work, [step], {step.output: of_header}, {}, ()).values()
+        inputs = provenance.collect(of_header, search_folders(job), compiler_folders(job), asked)
         object_reuse.keep_header(job, work, making, unit, inputs)
 
 
@@ -378,41 +384,47 @@ def _questions(
     reads: Mapping[str, Sequence[Read]],
     reused: Mapping[str, Inputs],
     data: Collection[str],
-) -> Questions:
-    """Returns the questions in the files that were read; runs the preprocessor first if macros name the headers.
+) -> dict[str, Questions]:
+    """Returns the questions in the files that each step has read, by its output.
 
-    `data` are files that the preprocessor has not read.
+    It runs the preprocessor first if macros name the headers. `data` are files that the preprocessor has not read.
     """
     words = [word for step in steps for word in arguments(step.argv)]
-    paths = {read.path for of_step in reads.values() for read in of_step}.difference(data)
-    queries = questions.in_files(paths, words)
-    is_unclear = False
-    names = set(queries.names) | questions.implied_names(
-        words, (read.path for of_step in reads.values() for read in of_step), getattr(job.toolchain, "is_clang", False)
-    )
-    for inputs in reused.values():
-        names.update(inputs.asked_names())
-    for step in steps:
-        expressions = {text for read in reads[step.output] for text in queries.expressions.get(read.path, ())}
-        if expressions and step.unit and step.output not in reused:
-            macros = questions.macros_step(step)
-            _run_steps(job, work, [macros])
-            expansion = questions.expansion_step(
-                getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions
-            )
-            try:
-                _run_steps(job, work, [expansion], keeps_log=False)
-                names |= questions.expanded_names(os.path.join(work, expansion.output))
-            except CompileError:  # a condition that was passed over, or is from before, need not fit the macros
-                is_unclear |= any(not read.tree and read.path in queries.expressions for read in reads[step.output])
-    variables = queries.variables.union(*(questions.variables_of(os.fsencode(word)) for word in words))
-    own_files = {read.path for of_step in reads.values() for read in of_step if not read.tree}.difference(data)
-    # Older clangs know no SOURCE_DATE_EPOCH.
-    is_dated = bool(os.environ.get(questions.DATE)) and not getattr(job.toolchain, "is_clang", False)
-    own = questions.in_own_files(own_files, words, is_dated)._asdict()
-    of_own = {name: own[name] for name in ("has_day", "modified", "asks_for_any")}
-    of_own["asks_for_any"] |= is_unclear
-    return queries._replace(names=frozenset(names), variables=variables, **of_own)
+    everything = {read for of_step in reads.values() for read in of_step}
+    own = {read.path for read in everything if not read.tree}
+    is_clang = getattr(job.toolchain, "is_clang", False)
+    is_dated = bool(os.environ.get(questions.DATE)) and not is_clang  # older clangs know no SOURCE_DATE_EPOCH
+    paths = {read.path for read in everything}.difference(data)
+    in_files = questions.in_files(paths, own, words, is_dated)
+    units = {step.output: step for step in steps if step.unit}
+    asked = dict[str, Questions]()
+    for output, of_step in reads.items():
+        paths = {read.path for read in of_step}
+        asking = {"", *paths} & in_files.keys()
+        here = questions.of_all(in_files[path] for path in asking)
+        names = here.names | questions.implied_names(words, paths, is_clang)
+        is_unclear = False
+        if output in reused:
+            names |= {*reused[output].asked_names()}
+            is_unclear = any(answer.question == NAMES for answer in reused[output].answers)
+        elif here.expressions and output in units:
+            expanded = _expanded_names(job, work, units[output], here.expressions)
+            names |= expanded or set()
+            is_unclear = expanded is None and any(in_files[path].expressions for path in asking & own)
+        asked[output] = here._replace(names=names, asks_for_any=here.asks_for_any or is_unclear)
+    return asked
+
+
+def _expanded_names(job: Job, work: str, step: Step, expressions: Iterable[bytes]) -> set[str] | None:
+    """Returns the headers for which a unit asks by macros; None if these cannot be expanded."""
+    macros = questions.macros_step(step)
+    _run_steps(job, work, [macros])
+    expansion = questions.expansion_step(getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions)
+    try:
+        _run_steps(job, work, [expansion], keeps_log=False)
+    except CompileError:  # a condition that was passed over, or is from before, need not fit the macros
+        return None
+    return questions.expanded_names(os.path.join(work, expansion.output))
 
 
 def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) -> Iterable[str] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.cache.filesystem.disk import Disk
@@ -19,7 +19,6 @@ from opforge.foundation import formats, settings
 
 from . import precompiled_header
 from .job import Job
-from .reads.provenance import Read
 
 ROOM = 1 << 30
 """The bytes that a store must be allowed to have, and that must be free on its disk, for headers to be kept there."""
@@ -77,60 +76,15 @@ def is_edited(job: Job, step: Step) -> bool:
     return time.time() - compiled < EDITING
 
 
-def keep(
-    job: Job,
-    work: str,
-    steps: Sequence[Step],
-    reused: Mapping[str, Inputs],
-    reads: Mapping[str, Sequence[Read]],
-    inputs: Inputs,
-) -> None:
-    """Stores the objects that this build compiled, each with the files that it read."""
-    files = {RootedPath(file.root, file.path): file for file in inputs.files}
-    shared = _WithoutSources(inputs, [step.unit for step in steps if step.unit])
-    for step in steps:
-        if step.unit and step.output not in reused:
-            own = {read.location for read in reads[step.output]} & files.keys()
-            own_inputs = shared.of(reads[step.output])._replace(files=tuple(files[place] for place in sorted(own)))
-            objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), own_inputs)
+def keep(job: Job, work: str, compiled: Mapping[Step, Inputs]) -> None:
+    """Stores the objects of the steps that this build has run, each with what it was compiled from."""
+    for step, inputs in compiled.items():
+        objects.keep(job.layout, _unit_key(job, step), os.path.join(work, step.output), inputs)
 
 
 def keep_header(job: Job, work: str, making: Step, unit: RootedPath, inputs: Inputs) -> None:
     """Stores the precompiled header that the step `making` has made for units such as this one, from these inputs."""
     objects.keep(job.layout, _header_key(job, making, unit), os.path.join(work, making.output), inputs, 1)
-
-
-class _WithoutSources:
-    """The inputs of a build without the names of its sources: of a thousand, no unit looks for the others."""
-
-    def __init__(self, inputs: Inputs, sources: Sequence[RootedPath]) -> None:
-        spellings = {name for source in sources for name in _spellings(source.path)} - set(inputs.asked_names())
-        places = {*sources}
-        self._inputs = inputs._replace(
-            names=tuple(name for name in inputs.names if name not in spellings),
-            present=tuple(path for path in inputs.present if path not in places),
-        )
-        self._names = spellings & {*inputs.names}
-        self._last_parts = {os.path.basename(name) for name in self._names}
-        self._present: dict[str, list[RootedPath]] = {}
-        for path in inputs.present:
-            if path in places:
-                self._present.setdefault(os.path.basename(path.path), []).append(path)
-
-    def of(self, reads: Sequence[Read]) -> Inputs:
-        """Returns the inputs with those names again by which a unit may have found one of the files that it read."""
-        paths = {path for read in reads for path in (read.path, read.spelled, read.location.path)}
-        alike = (path for path in paths if os.path.basename(path) in self._last_parts)
-        names = self._names & {name for path in alike for name in _spellings(path)}
-        present = {path for name in names for path in self._present.get(os.path.basename(name), ())}
-        return self._inputs._replace(names=(*self._inputs.names, *names), present=(*self._inputs.present, *present))
-
-
-def _spellings(path: str) -> Iterator[str]:
-    """Yields every spelling by which an #include may name a file: its path below each folder above it."""
-    while path:
-        yield path
-        path = path.partition("/")[2]
 
 
 def _unit_key(job: Job, step: Step) -> str:

@@ -21,10 +21,10 @@ TORCH_UNIT_SECONDS = 24.0
 
 
 def weights(plans: Iterable[BuildPlan], layout: Layout) -> list[float]:
-    """Returns the expected seconds of each plan's build: what it took before, or by how much there is to compile."""
+    """Returns the expected seconds of each plan's build: what the last one took, or by how much there is to compile."""
     took: dict[tuple[str, str], float] = {}
-    for entry in listing.entries(layout):
-        took[entry.op, entry.target] = max(entry.seconds, took.get((entry.op, entry.target), 0.0))
+    for entry in listing.entries(layout):  # newest first: the one before may have made a precompiled header
+        took.setdefault((entry.op, entry.target), entry.seconds)
     expected = []
     for plan in plans:
         parts = len(plan.sources) * len(plan.target.partition(":")[2].split("+"))

@@ -163,7 +163,7 @@ def archives_are_no_inputs() -> None:
 
 @mutant
 def names_that_are_asked_for_do_not_count() -> None:
-    _replace_questions(names=frozenset(), expressions={})
+    _replace_questions(names=frozenset(), expressions=frozenset())
 
 
 @mutant
@@ -176,7 +176,7 @@ def _replace_questions(**values: object) -> None:
     from opforge.builders.run.reads import questions
 
     real = questions.in_files
-    put(questions, in_files=lambda paths, words: real(paths, words)._replace(**values))
+    put(questions, in_files=lambda *rest: {path: asked._replace(**values) for path, asked in real(*rest).items()})
 
 
 @mutant

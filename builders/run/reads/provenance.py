@@ -30,14 +30,13 @@ from opforge.cache.records.validity import (
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 
-from .questions import Questions
+from .questions import NOTHING, Questions
 from .surroundings import Surroundings, look_around
 
 PYTHON_STAMP = "patchlevel.h"
 """The header that states Python's version: it is replaced together with an installation."""
 PYTHON_FOLDERS = ("", "cpython", "internal", "internal/mimalloc", "internal/mimalloc/mimalloc")
 """The folders of Python's own headers, below its include folder. pip puts other packages' headers beside them."""
-NO_QUESTIONS = Questions()
 OF_PRECOMPILED = tuple(f"{end}/" for end in PRECOMPILED)
 SOURCES = (".c", ".C", ".cc", ".cpp", ".cxx", ".c++", ".s", ".S", ".cu", ".hip", ".sycl", ".cl")
 """The names of files that are compiled, also if another one includes them."""
@@ -95,6 +94,7 @@ class Provenance:
         self._trusted = {*self._toolchain_trees, *(trusted_roots or {}), "torch"}
         self._beside: dict[str, RootedPath] = {}
         self._reads: dict[str, Read] = {}
+        self._dependencies: dict[Read, Dependency] = {}
 
     def locate(self, path: str) -> Read:
         """Returns a file with the nearest root above it and the trusted tree that it belongs to.
@@ -155,7 +155,7 @@ class Provenance:
         reads: Iterable[Read],
         search: Iterable[str],
         compiler_folders: Iterable[str] = (),
-        questions: Questions = NO_QUESTIONS,
+        questions: Questions = NOTHING,
     ) -> Inputs:
         """Hashes the files, and works out where a new file could change the outcome.
 
@@ -195,6 +195,7 @@ class Provenance:
         before is forgotten.
         """
         self._reads.clear()
+        self._dependencies.clear()
         roots = [path for name, path in self.roots.items() if name not in {*TRUSTED_ROOTS, "system"}]
         search = [*search]
         own = [folder for folder in search if self._root_of(os.path.normpath(folder)) not in {*self._trusted, "system"}]
@@ -214,6 +215,12 @@ class Provenance:
         return sorted(filter(None, (path.resolve(self.roots) for path in paths)))
 
     def _dependency(self, read: Read) -> Dependency:
+        """Returns a file with its digest, which is kept until the next run."""
+        if read not in self._dependencies:
+            self._dependencies[read] = self._hashed(read)
+        return self._dependencies[read]
+
+    def _hashed(self, read: Read) -> Dependency:
         with open(read.path, "rb", buffering=0) as file:
             digest = digest_of(file.fileno(), os.fstat(file.fileno()).st_size)
         return Dependency(*read.location, digest, read.tree)

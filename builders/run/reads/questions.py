@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
@@ -46,27 +46,60 @@ class Questions(NamedTuple):
 
     names: frozenset[str] = frozenset()
     """The headers that are asked for by their names."""
-    expressions: Mapping[str, frozenset[bytes]] = {}
-    """File -> the conditions in which something else stands in place of a header's name, such as a macro."""
+    expressions: frozenset[bytes] = frozenset()
+    """The conditions in which something else stands in place of a header's name, such as a macro."""
     variables: frozenset[str] = frozenset()
     """The variables that decide what a file means: that of the date, and those that specs ask for."""
     has_day: bool = False
     """Whether the present day is a part of the library."""
     modified: frozenset[str] = frozenset()
     """The files whose own times are a part of the library."""
+    pastes: bool = False
+    """Whether `##` is in it."""
+    has_piece: bool = False
+    """Whether a part is in it from which `##` may form an operator."""
+
     asks_for_any: bool = False
     """Whether `##` may put the operator together: then nobody knows for which header it asks."""
 
 
-def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
-    """Returns the questions in files. One in a comment or in a branch that is not compiled counts as well.
+NOTHING = Questions()
 
-    `words` are the commands', whose definitions may ask too.
+
+def of_all(parts: Iterable[Questions]) -> Questions:
+    """Returns the questions of several files together."""
+    parts = [*parts]
+    pastes, has_piece = any(part.pastes for part in parts), any(part.has_piece for part in parts)
+    return Questions(
+        names=frozenset[str]().union(*(part.names for part in parts)),
+        expressions=frozenset[bytes]().union(*(part.expressions for part in parts)),
+        variables=frozenset[str]().union(*(part.variables for part in parts)),
+        has_day=any(part.has_day for part in parts),
+        modified=frozenset[str]().union(*(part.modified for part in parts)),
+        pastes=pastes,
+        has_piece=has_piece,
+        asks_for_any=(pastes and has_piece) or any(part.asks_for_any for part in parts),
+    )
+
+
+def in_files(
+    paths: Iterable[str], own: Collection[str] = (), words: Sequence[str] = (), is_dated: bool = False
+) -> dict[str, Questions]:
+    """Returns the questions of each file that asks any. One in a comment or in a branch that is not compiled counts.
+
+    Args:
+        paths: The files.
+        own: Those of the op itself. Some questions count in these alone: others' headers have macros that nobody uses.
+        words: Those of the commands, whose definitions may ask too: as the file "".
+        is_dated: Whether SOURCE_DATE_EPOCH replaces the present day.
     """
-    texts, others, variables = {"": _definitions(words)}, dict[str, bytes](), set[str]()
+    texts, others = {"": _definitions(words)}, dict[str, bytes]()
+    line = os.fsencode("\n".join(words))
+    found = {"": _in_own_text("", line, is_dated)._replace(variables=frozenset(variables_of(line)))}
     for path in paths:
         text = content_of(path)
-        variables |= variables_of(text)
+        asked = _in_own_text(path, text, is_dated) if path in own else Questions()
+        found[path] = asked._replace(variables=frozenset(variables_of(text)))
         if b"__has_" in text:
             texts[path] = CONTINUED.sub(b"", text)
         else:
@@ -78,28 +111,21 @@ def in_files(paths: Iterable[str], words: Sequence[str] = ()) -> Questions:
         for path, text in others.items():
             if path not in texts and any(name in text for name in new):
                 texts[path] = CONTINUED.sub(b"", text)
-    literals = [match for text in texts.values() for match in _literal(asking).finditer(text)]
-    names = frozenset(os.fsdecode(match[1] or match[2]) for match in literals)
-    expressions = {}
     for path, text in texts.items():
+        names = frozenset(os.fsdecode(match[1] or match[2]) for match in _literal(asking).finditer(text))
         conditions = [COMMENT.sub(b" ", condition).strip() for condition in CONDITION.findall(text)]
         unclear = frozenset(condition for condition in conditions if _asks(condition, asking))
-        if unclear:
-            expressions[path] = unclear
-    return Questions(names, expressions, frozenset(variables))
+        found[path] = found[path]._replace(names=names, expressions=unclear)
+    return {path: asked for path, asked in found.items() if asked != NOTHING}
 
 
-def in_own_files(paths: Iterable[str], words: Sequence[str], is_dated: bool) -> Questions:
-    """Returns the questions that count in the op's own files alone: others' headers have macros that nobody uses.
-
-    `words` are the commands'. With `is_dated` SOURCE_DATE_EPOCH replaces the present day.
-    """
-    texts = {"": os.fsencode("\n".join(words)), **{path: content_of(path) for path in paths}}
-    pastes = any(b"##" in text for text in texts.values()) and any(map(PIECE.search, texts.values()))
+def _in_own_text(path: str, text: bytes, is_dated: bool) -> Questions:
+    """Returns the questions that count in the op's own files alone."""
     return Questions(
-        has_day=not is_dated and any(b"__DATE__" in text for text in texts.values()),
-        modified=frozenset(path for path, text in texts.items() if path and b"__TIMESTAMP__" in text),
-        asks_for_any=pastes,
+        has_day=not is_dated and b"__DATE__" in text,
+        modified=frozenset([path] if path and b"__TIMESTAMP__" in text else []),
+        pastes=b"##" in text,
+        has_piece=PIECE.search(text) is not None,
     )
 
 

@@ -8,13 +8,15 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from opforge.errors import InspectionError
+from opforge.fast_path.library import FACADE, STABLE
 
 from . import messages
 from .guard import FAILED, OK, Guarded, json_option
@@ -45,6 +47,8 @@ class Report(NamedTuple):
     """How many of the obstacles are CUDA's: --cpu leaves them out."""
     to_write: str
     """The line to write if nothing keeps the sources."""
+    is_stable: bool
+    """Whether the sources use torch's stable ABI alone."""
     read_only: tuple[Path, ...] = ()
     """Sources in CUDA that were not compiled, as there is no nvcc."""
 
@@ -148,11 +152,11 @@ def _reports(what: Iterable[str], asked: Asked, compilers: Compilers, work: Path
             raise InspectionError(
                 str(file), problem, f"Name such files ({', '.join(UNIT_ENDINGS)}), a folder or an sdist"
             )
-    reports = [_report(files, None, asked, compilers, work, _of_load(files))] if files else []
+    reports = [_report(files, None, asked, compilers, work, partial(_of_load, files))] if files else []
     for name in what:
         if Path(name) not in files:
             root, shown = _project(name, work)
-            found = _report([], root, asked, compilers, work, _of_project(root, shown))
+            found = _report([], root, asked, compilers, work, partial(_of_project, root, shown))
             reports.append(_shown(found, root, shown))
     return reports
 
@@ -163,12 +167,17 @@ def _report(
     asked: Asked,
     compilers: Compilers,
     work: Path,
-    to_write: str,
+    to_write: Callable[[str], str],
 ) -> Report:
+    """Returns the report of these files, or of the project in the folder `root`.
+
+    `to_write` returns the line to write for an ABI.
+    """
     from opforge.builders.declaration.machine import torch_folder
     from opforge.builders.facade.flags import STANDARD
     from opforge.builders.facade.front_end import refusals, standard_of
     from opforge.builders.facade.obstacles import find_sources, obstacles_of, project_units
+    from opforge.builders.jit_builders import detect_abi
 
     every = units or project_units(root or Path())
     sources = find_sources(every, asked.folders, root, asked.cpu, asked.macros)
@@ -196,7 +205,9 @@ def _report(
         without = obstacles_of(find_sources(every, asked.folders, root, without_cuda=True, macros=asked.macros))
         scanned = len(obstacles_of(sources))
         of_cuda = scanned - len(without)
-    return Report(sources, obstacles, not_judged, of_cuda, to_write, read_only)
+    is_stable = detect_abi("\n".join(sources.files.values())) == STABLE
+    line = to_write(STABLE if is_stable else FACADE)
+    return Report(sources, obstacles, not_judged, of_cuda, line, is_stable, read_only)
 
 
 def _is_project_file(name: str) -> bool:
@@ -290,22 +301,22 @@ def _shown(found: Report, root: Path, shown: str) -> Report:
     return found._replace(sources=sources, obstacles=obstacles, not_judged=not_judged, read_only=read_only)
 
 
-def _of_load(files: Sequence[Path]) -> str:
+def _of_load(files: Sequence[Path], abi: str) -> str:
     from opforge.builders.facade.obstacles import UNIT_ENDINGS
 
     units = [file for file in files if file.suffix in UNIT_ENDINGS]
     names = ", ".join(f'"{file}"' for file in units)
-    return f'opforge.load("{units[0].stem}", [{names}], abi="torch-facade")' if units else ""
+    return f'opforge.load("{units[0].stem}", [{names}], abi="{abi}")' if units else ""
 
 
-def _of_project(root: Path, shown: str) -> str:
+def _of_project(root: Path, shown: str, abi: str) -> str:
     if (root / "kernel.toml").is_file():
-        return f'abi = "torch-facade"  # in {os.path.join(shown, "kernel.toml")}'
+        return f'abi = "{abi}"  # in {os.path.join(shown, "kernel.toml")}'
     if _say(root.glob("*.py"), ("BuildExtension", "CppExtension", "CUDAExtension")):
         return f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {shown or '.'}"
     if _say(root.rglob("*.py"), ("cpp_extension import load", "cpp_extension.load", "cpp_extension._jit_compile")):
         return 'opforge.compat.cpp_extension.install(abi="torch-facade")  # before it compiles, at or after its import'
-    return 'opforge.load("NAME", [SOURCES], abi="torch-facade")  # its build does not use torch\'s BuildExtension'
+    return f'opforge.load("NAME", [SOURCES], abi="{abi}")  # its build does not use torch\'s BuildExtension'
 
 
 def _say(files: Iterable[Path], names: Sequence[str]) -> bool:
@@ -355,6 +366,6 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
         if found.of_cuda and not cpu:
             click.echo(f"{counted(found.of_cuda, 'line is', 'lines are')} for CUDA: --cpu leaves out such lines")
         if found.to_write and not found.obstacles and not found.not_judged:
-            click.echo(
-                f"{counted(len(found.sources.units), 'source', 'sources')}. To build them so:\n  {found.to_write}"
-            )
+            already = ", on torch's stable ABI already" if found.is_stable else ""
+            sources = counted(len(found.sources.units), "source", "sources")
+            click.echo(f"{sources}{already}. To build them so:\n  {found.to_write}")

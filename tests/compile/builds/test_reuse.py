@@ -115,6 +115,60 @@ def test_an_object_is_not_reused_if_a_new_header_shadows_one_of_its_own(folder):
     assert reused(cls().build()) == []
 
 
+ASKING = {
+    "has.h": "#define HAS(x) __has_include(x)\n#define NAME(x) <x.h>\n",
+    "asks.cpp": '#if __has_include("one.h")\nint asks() { return 2; }\n#else\nint asks() { return 1; }\n#endif\n',
+    "macro.cpp": '#include "has.h"\n#if HAS(NAME(two))\nint macro() { return 20; }\n#else\n'
+    "int macro() { return 10; }\n#endif\n",
+    "joins.cpp": "#define ASK(x) x##_include\n#if ASK(__has)(<three.h>)\nint joins() { return 200; }\n#else\n"
+    "int joins() { return 100; }\n#endif\n",
+    "none.cpp": '#include "has.h"\nint none() { return 1000; }\n',
+    "sum.cpp": f"int asks(), macro(), joins(), none();\n"
+    f"{sample_ops.EXPORT} int value() {{ return asks() + macro() + joins() + none(); }}\n",
+}
+
+
+def test_of_an_op_only_the_units_that_asked_are_compiled_again(folder):
+    folder.mkdir(exist_ok=True)
+    for name, text in ASKING.items():
+        text_files.write(folder, name, text)
+    sources = [name for name in ASKING if name.endswith(".cpp")]
+    cls = sample_ops.builder_class(folder, "asking", abi="c", sources=sources, include_dirs=["."])
+    assert cls().load().value() == 1111
+    # That of joins.cpp is unknown: any new name may be the one.
+    for header, asked, value in (("one", "asks", 1112), ("two", "macro", 1122), ("three", "joins", 1222)):
+        text_files.write(folder, f"{header}.h", "")
+        edited = cls().build()
+        again = {f"compile {asked}.cpp", "compile joins.cpp"}
+        assert {f"compile {name}" for name in sources} - {*reused(edited)} == again and cls().load().value() == value
+
+
+UNCLEAR = """\
+#define HAS(x) __has_include(x)
+#define ONE <one.h>
+#if HAS(ONE)
+int asks() { return 2; }
+#else
+int asks() { return 1; }
+#endif
+#undef HAS
+#define HAS(x, y) 0
+"""
+"""The question cannot be expanded with the definitions that hold at the end."""
+
+
+def test_a_reused_object_whose_unit_asks_for_an_unknown_name_makes_new_names_count(folder):
+    folder.mkdir(exist_ok=True)
+    text_files.write(folder, "asks.cpp", UNCLEAR)
+    text_files.write(folder, "sum.cpp", f"int asks();\n{sample_ops.EXPORT} int value() {{ return asks(); }}\n")
+    cls = sample_ops.builder_class(folder, "unclear", abi="c", sources=["asks.cpp", "sum.cpp"], include_dirs=["."])
+    cls().build()
+    text_files.write(folder, "sum.cpp", f"int asks();\n{sample_ops.EXPORT} int value() {{ return 10 * asks(); }}\n")
+    assert reused(cls().build()) == ["compile asks.cpp"] and cls().load().value() == 10
+    text_files.write(folder, "one.h", "")
+    assert cls().load().value() == 20
+
+
 # -- the launcher ------------------------------------------------------------------------------------------------------
 
 

@@ -138,6 +138,17 @@ def test_the_first_estimate_is_by_what_a_source_includes(tmp_path, abi, seconds)
     assert expected_time.weights([plan], Layout(str(tmp_path))) == [seconds]
 
 
+def test_the_next_estimate_is_what_the_last_build_took(tmp_path, own_store):
+    source = sample_ops.EXPORT + " int value() { return VALUE; }\n"
+    builder = sample_ops.plain_op(tmp_path, source=f"#include <iostream>\n#define VALUE 1\n{source}")
+    first = builder().build()
+    text_files.write(tmp_path, "plain.cpp", f"#define VALUE 2\n{source}")
+    second = builder().build()
+    plan = SimpleNamespace(op="plain", target=str(builder().target), sources=["plain.cpp"], abi="c")
+    assert first.record["seconds"] != second.record["seconds"]
+    assert expected_time.weights([plan], Layout(str(own_store))) == [second.record["seconds"]]
+
+
 def test_verbose_prints_why_an_op_is_built_and_its_steps_in_words(tmp_path, precompiled, warnings_of_the_cache):
     builder = sample_ops.stable_op(tmp_path, "vrelu")()
     builder.load(verbose=True)

@@ -74,6 +74,21 @@ def test_a_file_that_nothing_keeps_gets_the_line_to_write(tmp_path: Path) -> Non
     )
 
 
+def test_a_source_on_the_stable_abi_is_one_binary_already(project: Path) -> None:
+    path = project / "csrc" / "stable.cpp"
+    path.write_text("#include <torch/csrc/stable/library.h>\n// not with torch/extension.h\n")
+    done = why("--cpu", path)
+    assert done.output == (
+        "nothing found that keeps these sources from one binary for every torch and Python\n"
+        "1 source, on torch's stable ABI already. To build them so:\n"
+        f'  opforge.load("stable", ["{path}"], abi="torch-stable")\n'
+    )
+    assert "already" not in why("--cpu", path, project / "csrc" / "good.cpp").output
+    (project / "csrc" / "good.cpp").unlink()
+    (project / "kernel.toml").write_text("")
+    assert f'abi = "torch-stable"  # in {project}/kernel.toml\n' in why("--cpu", project).output
+
+
 def test_a_project_is_read_without_being_executed_and_cudas_lines_can_be_left_out(project: Path) -> None:
     done = why(project / "setup.py")
     assert done.exit_code == 1

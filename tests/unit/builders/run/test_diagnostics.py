@@ -240,6 +240,28 @@ def test_an_old_standard_comes_with_a_hint_if_a_header_of_torch_fails(standard):
     assert "hint:" not in str(build_error(f"FAILED: o\ng++ {standard} a.cpp\nown.cpp:1:1: error: no\n"))
 
 
+@pytest.mark.parametrize(
+    ("line", "message", "may_be"),
+    [
+        ("torch::Tensor f(torch::Tensor x) { return x + 1 }", "expected ';' before '}' token", False),
+        ("std::vectr<int> sizes;", "'vectr' is not a member of 'std'; did you mean 'vector'?", False),
+        ("return point.x;", "'struct Point' has no member named 'x'", False),
+        ("PYBIND11_MODULE(NAME, m) {", "cannot declare static function inside another function", False),
+        ("C10_ALL(x)", "expected constructor, destructor, or type conversion before ';' token", True),
+        ("return torch::nosuch(x);", "'nosuch' is not a member of 'torch'", True),
+        ("return add_all(x);", "'add_all' was not declared in this scope", True),
+        ("return add_all(x);", 'identifier "add_all" is undefined', True),
+        ("#include <ATen/Nosuch.h>", "ATen/Nosuch.h: No such file or directory", True),
+        ("return f(x);", "static assertion failed: f is not here", True),
+    ],
+)
+def test_only_an_error_that_the_facade_may_cause_names_the_command_for_it(tmp_path, line, message, may_be):
+    source = text_files.write(tmp_path, "op.cpp", f"{line}\n")
+    output = f"FAILED: [code=1] op.o\ng++ -c {source} -o op.o\n{source}:1:1: error: {message}\n"
+    text = str(diagnostics.build_error("op", 1, output, LOG, is_on_facade=True))
+    assert ("hint: `opforge why-not " in text) == may_be, text
+
+
 def test_an_old_standard_is_the_reason_on_the_facade_too():
     header = "torch-headers/torch/headeronly/util/bit_cast.h:29:40: error: 'is_trivially_copyable_v' is not a member\n"
     output = f"FAILED: o\ng++ -std=c++17 -std=c++14 -c a.cpp\n{header}"

@@ -10,6 +10,7 @@ from support import text_files
 from opforge.builders.facade import flags
 from opforge.builders.run.reads import questions
 from opforge.builders.run.reads.provenance import Provenance
+from opforge.builders.run.reads.questions import Questions
 from opforge.cache.filesystem import packages
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.records.inputs import RootedPath
@@ -100,7 +101,7 @@ class Tree:
     def collect(self, reads, search, roots=None, compiler_folders=()):
         self.provenance = Provenance(roots or self.roots, Disk())
         paths = [self.path(name) for name in reads]
-        queries = questions.in_files(path for path in paths if os.path.exists(path))
+        queries = questions.of_all(questions.in_files(filter(os.path.exists, paths)).values())
         reads = [self.provenance.locate(path) for path in paths]
         return self.provenance.collect(reads, map(self.path, search), map(self.path, compiler_folders), queries)
 
@@ -203,8 +204,9 @@ def test_a_library_asks_nothing_whatever_its_bytes_are(tree):
     text = "#if __has_include(<x.h>)\n__DATE__\n#endif\n"
     for start in ("", "\x7fELF\x02", "!<arch>\n", "!<thin>\n"):
         tree.write("read", text=start + text)
-        queries = questions.in_files([tree.path("read")])
-        assert (queries.names, queries.variables) == ((set(), set()) if start else ({"x.h"}, {questions.DATE}))
+        asked = questions.in_files([tree.path("read")])
+        names, variables = frozenset({"x.h"}), frozenset({questions.DATE})
+        assert asked == ({} if start else {tree.path("read"): Questions(names=names, variables=variables)})
 
 
 def test_a_file_that_a_package_has_installed_since_is_located_anew_in_the_next_run(machine):
@@ -226,10 +228,11 @@ def test_a_file_that_a_package_has_installed_since_is_located_anew_in_the_next_r
 )
 def test_a_text_in_quotes_is_no_piece_of_a_question(tree, text, asks):
     tree.write("read", text=text)
-    assert questions.in_own_files([tree.path("read")], [], False).asks_for_any == asks
+    path = tree.path("read")
+    assert questions.of_all(questions.in_files([path], [path]).values()).asks_for_any == asks
 
 
 def test_no_header_of_the_facade_makes_the_names_beside_a_source_count():
     """In a checkout they are files of the op's own."""
     headers = [str(path) for path in flags.INCLUDE.rglob("*.h")]
-    assert headers and not questions.in_own_files(headers, [], False).asks_for_any
+    assert headers and not questions.of_all(questions.in_files(headers, headers).values()).asks_for_any
