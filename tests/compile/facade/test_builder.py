@@ -44,7 +44,7 @@ def header_in_store(builds_are_shared, monkeypatch):
 
     With it a unit compiles in a fourth of the time.
     """
-    monkeypatch.setattr(object_reuse, "was_compiled", lambda _job, _step: True)
+    monkeypatch.setattr(object_reuse, "is_edited", lambda _job, _step: True)
 
 
 @pytest.fixture
