@@ -111,10 +111,19 @@ def test_a_layer_has_it_for_a_machine_without_a_compiler(module_source, tmp_path
     assert child_processes.run_with_torch(HIT, env=env) == "2.0 False\n"
 
 
-def test_a_python_without_a_global_lock_gets_the_module_from_the_library(module_source):
+def test_what_a_module_defines_has_the_name_of_the_op_and_not_of_its_file(module_source):
     op = opforge.load("facade_op", [module_source], **FLAGS)
-    module = python_module.made_by_library(op.__file__)
+    key = os.path.basename(op.__file__).partition(".")[0]
+    assert (op.__name__, op.twice.__module__) == ("facade_op", "facade_op") and key != "facade_op"
+    assert not [name for name in sys.modules if key in name]
+    assert op.__loader__ is op.__spec__.loader and op.__file__ == op.__spec__.origin
+
+
+def test_the_library_itself_makes_its_module_under_its_own_name_only(module_source):
+    op = opforge.load("facade_op", [module_source], **FLAGS)
+    module = python_module.made_by_library("facade_op", op.__file__)
     assert module is not op and module.twice(torch.ones(1)).item() == 2
+    assert python_module.made_by_library("another", op.__file__) is None  # its import names the missing PyInit_another
 
 
 ENTRY = """\
