@@ -187,9 +187,9 @@ def test_a_line_that_the_facade_does_not_have_is_named_with_the_command_that_lis
     assert first.startswith(f"facade_bad: compile bad.cpp failed: {source}:2:") and f"{missing}: No such" in first
     hints = [line for line in rest if line.startswith("hint: ")]
     assert hints == [
-        f"hint: `opforge why-not {source}` lists every line that the facade of torch's headers does not have;"
-        ' abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script, compiles with torch\'s own headers, for one'
-        " torch and one Python"
+        f"hint: if torch's own headers accept the source: `opforge why-not {source}` lists every line that the facade"
+        ' of torch\'s headers does not have; abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script, compiles with'
+        " those, for one torch and one Python"
     ]
 
 
@@ -309,4 +309,4 @@ def test_a_branch_is_compiled_if_every_torch_takes_it_in_the_same_way_and_is_an_
         " serves: expected a condition with one answer from torch 2.10 on"
     )
     assert ">    3 | #if TORCH_VERSION_MINOR >= 12" in rest
-    assert rest[-1].startswith(f"hint: `opforge why-not {header}` lists every line")
+    assert rest[-1].startswith(f"hint: if torch's own headers accept the source: `opforge why-not {header}` lists every")
