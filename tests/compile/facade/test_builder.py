@@ -309,4 +309,6 @@ def test_a_branch_is_compiled_if_every_torch_takes_it_in_the_same_way_and_is_an_
         " serves: expected a condition with one answer from torch 2.10 on"
     )
     assert ">    3 | #if TORCH_VERSION_MINOR >= 12" in rest
-    assert rest[-1].startswith(f"hint: if torch's own headers accept the source: `opforge why-not {header}` lists every")
+    assert rest[-1].startswith(
+        f"hint: if torch's own headers accept the source: `opforge why-not {header}` lists every"
+    )
