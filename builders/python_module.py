@@ -6,7 +6,7 @@ import ctypes
 import importlib.machinery
 import importlib.util
 import os
-import sysconfig
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,8 @@ def load(op: str, path: str) -> ModuleType | None:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     try:
-        if sysconfig.get_config_var("Py_GIL_DISABLED") and (module := made_by_library(path)):
-            module.__file__, module.__spec__ = path, spec
+        if module := made_by_library(op, path):
+            module.__file__, module.__loader__, module.__spec__ = path, loader, spec
             return module
         module = importlib.util.module_from_spec(spec)
         module.__name__ = op  # before the bindings run: classes get it as their __module__
@@ -44,14 +44,17 @@ def load(op: str, path: str) -> ModuleType | None:
     return module
 
 
-def made_by_library(path: str) -> ModuleType | None:
-    """Returns the module that a library on the facade makes without Python's import; None for any other library.
+def made_by_library(op: str, path: str) -> ModuleType | None:
+    """Returns the module `op` that a library on the facade makes without Python's import; None for any other library.
 
-    An object's head is not the same in a Python without a global lock, so `import` cannot take what it would make.
-    Raises ImportError, and what the source's own code raises.
+    `import` fills the module before its caller can name it: classes and texts of errors would have the spec's name,
+    with the entry's key. In a Python without a global lock it cannot take what such a library returns, as an object's
+    head is not the same there. Raises ImportError, and what the source's own code raises.
     """
     try:
-        make = ctypes.PyDLL(path).opforge_facade_module
+        library = ctypes.PyDLL(path, mode=sys.getdlopenflags())
+        make = library.opforge_facade_module
+        getattr(library, f"PyInit_{op}")  # without it, import states what is missing
     except (OSError, AttributeError):
         return None
     make.restype = ctypes.py_object

@@ -336,9 +336,9 @@ def _facade_hint(text: str, argv: Sequence[str]) -> str:
         return ""
     source = argv[argv.index("-c") + 1] if "-c" in argv[:-1] else "SOURCE"
     return (
-        f"hint: `opforge why-not {shlex.quote(source)}` lists every line that the facade of torch's headers does not"
-        ' have; abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script, compiles with torch\'s own headers, for one'
-        " torch and one Python"
+        f"hint: if torch's own headers accept the source: `opforge why-not {shlex.quote(source)}` lists every line that"
+        ' the facade of torch\'s headers does not have; abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script,'
+        " compiles with those, for one torch and one Python"
     )
 
 

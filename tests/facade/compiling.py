@@ -65,11 +65,11 @@ def command(
     else:
         library = include.parent / "lib"
         includes = [include, include / "torch" / "csrc" / "api" / "include", python]
-        given = [f"-std={STANDARD}", "-fPIC", f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+        given = ["-w", f"-std={STANDARD}", "-fPIC", f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         given += ["-DNDEBUG"]  # as Python's own flags have it, which torch's builder takes
         given += [part for folder in includes for part in ("-isystem", str(folder))] + [f"-L{library}"]
         libraries = ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
-    return ["g++", "-w", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]
+    return ["g++", "-O2", *given, *options, "-shared", "-o", str(target), *map(str, sources), *libraries]
 
 
 def with_kept_header(words: Sequence[str], sources: Sequence[Path]) -> list[str]:
@@ -86,7 +86,7 @@ def with_kept_header(words: Sequence[str], sources: Sequence[Path]) -> list[str]
     own = next(word for word in words if word.endswith("/torch-headers"))
     words = [str(links) if word == own else word for word in words]
     end = next(at for at, word in enumerate(words) if word.startswith("-L"))
-    given = [word for word in words[2:end] if not word.startswith(precompiled_header.OF_THE_MODULE)]
+    given = [word for word in words[1:end] if not word.startswith(precompiled_header.OF_THE_MODULE)]
     with open(kept[0] / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not Path(f"{header}.gch").exists():
@@ -94,7 +94,7 @@ def with_kept_header(words: Sequence[str], sources: Sequence[Path]) -> list[str]
             made = [*given, "-O0", "-x", "c++-header", str(header), "-o", f"{header}.gch"]
             subprocess.run(["g++", *made], check=True)
     used = ["-include", str(header), "-include", precompiled_header.ENTRY, "-Winvalid-pch", "-Werror=invalid-pch"]
-    return [words[0], *used, *words[2:]]
+    return [words[0], *used, *words[1:]]
 
 
 def cuda_command(

@@ -44,7 +44,7 @@ def header_in_store(builds_are_shared, monkeypatch):
 
     With it a unit compiles in a fourth of the time.
     """
-    monkeypatch.setattr(object_reuse, "was_compiled", lambda _job, _step: True)
+    monkeypatch.setattr(object_reuse, "is_edited", lambda _job, _step: True)
 
 
 @pytest.fixture
@@ -111,10 +111,19 @@ def test_a_layer_has_it_for_a_machine_without_a_compiler(module_source, tmp_path
     assert child_processes.run_with_torch(HIT, env=env) == "2.0 False\n"
 
 
-def test_a_python_without_a_global_lock_gets_the_module_from_the_library(module_source):
+def test_what_a_module_defines_has_the_name_of_the_op_and_not_of_its_file(module_source):
     op = opforge.load("facade_op", [module_source], **FLAGS)
-    module = python_module.made_by_library(op.__file__)
+    key = os.path.basename(op.__file__).partition(".")[0]
+    assert (op.__name__, op.twice.__module__) == ("facade_op", "facade_op") and key != "facade_op"
+    assert not [name for name in sys.modules if key in name]
+    assert op.__loader__ is op.__spec__.loader and op.__file__ == op.__spec__.origin
+
+
+def test_the_library_itself_makes_its_module_under_its_own_name_only(module_source):
+    op = opforge.load("facade_op", [module_source], **FLAGS)
+    module = python_module.made_by_library("facade_op", op.__file__)
     assert module is not op and module.twice(torch.ones(1)).item() == 2
+    assert python_module.made_by_library("another", op.__file__) is None  # its import names the missing PyInit_another
 
 
 ENTRY = """\
@@ -178,9 +187,9 @@ def test_a_line_that_the_facade_does_not_have_is_named_with_the_command_that_lis
     assert first.startswith(f"facade_bad: compile bad.cpp failed: {source}:2:") and f"{missing}: No such" in first
     hints = [line for line in rest if line.startswith("hint: ")]
     assert hints == [
-        f"hint: `opforge why-not {source}` lists every line that the facade of torch's headers does not have;"
-        ' abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script, compiles with torch\'s own headers, for one'
-        " torch and one Python"
+        f"hint: if torch's own headers accept the source: `opforge why-not {source}` lists every line that the facade"
+        ' of torch\'s headers does not have; abi="torch", or OPFORGE_CPP_EXTENSION=1 for a setup script, compiles with'
+        " those, for one torch and one Python"
     ]
 
 
@@ -300,4 +309,6 @@ def test_a_branch_is_compiled_if_every_torch_takes_it_in_the_same_way_and_is_an_
         " serves: expected a condition with one answer from torch 2.10 on"
     )
     assert ">    3 | #if TORCH_VERSION_MINOR >= 12" in rest
-    assert rest[-1].startswith(f"hint: `opforge why-not {header}` lists every line")
+    assert rest[-1].startswith(
+        f"hint: if torch's own headers accept the source: `opforge why-not {header}` lists every"
+    )

@@ -44,7 +44,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Box>(m, "Box").def(py::init<int64_t>()).def("twice", &Box::twice);
 }
 """)
-    compile_library("facade", "box", [tmp_path / "op.cpp"], tmp_path / "box.so", ["-O0"])
+    # the facade's headers are no system headers: a project may ask for all warnings as errors
+    options = ["-O0", "-Wall", "-Wextra", "-Werror"]
+    compile_library("facade", "box", [tmp_path / "op.cpp"], tmp_path / "box.so", options)
     (tmp_path / "use.py").write_text("""import abc, torch, box
 class Named(type(box.Box)):
     def __call__(cls, *given):

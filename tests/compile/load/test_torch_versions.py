@@ -89,7 +89,7 @@ STABLE_TORCH_LIBRARY_IMPL(@NAMESPACE@, CompositeExplicitAutograd, m) { m.impl("o
 
 
 @pytest.mark.long("compiles torch/extension.h for 10 s and more")
-def test_blocks_beside_an_empty_module_load_as_their_ops(tmp_path):
+def test_blocks_beside_an_empty_module_load_as_their_ops(tmp_path, caplog):
     """Blocks of both kinds, in one library, that implement one namespace; the functions have names of attributes."""
     name, namespace = sample_ops.unique_name("hub"), sample_ops.unique_name("space")
     path = tmp_path / "hub.cpp"
@@ -109,7 +109,14 @@ def test_blocks_beside_an_empty_module_load_as_their_ops(tmp_path):
 
         module = torch_extension.load(name, [str(path)])
         assert module.__file__ == second.__file__ and torch_extension.load(name, [str(path)]) is module
+        caplog.clear()
         assert torch_extension.load(name, [str(path)], is_python_module=False) == second.__file__
+        suffix = second.__entry__.suffix
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{name}: torch.ops.{namespace} has the ops of the version that this process loaded first; those of this"
+            f" version are torch.ops.{namespace}{suffix}: use them, or start a new process"
+        ]
+        assert getattr(torch.ops, namespace + suffix).path(5) == 15
     finally:
         cpp_extension.uninstall()
 

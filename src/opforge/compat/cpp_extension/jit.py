@@ -15,6 +15,7 @@ from opforge.builders import jit, jit_builders, python_module
 from opforge.builders.declaration import abi
 from opforge.cache.current_store import NotKept, only_if_kept
 from opforge.errors import BuilderError, LoadError, OpIncompatibleError, ToolchainError, ToolchainNotFoundError
+from opforge.fast_path import library
 from opforge.fast_path.library import LoadedOp
 from opforge.foundation import tracebacks
 
@@ -73,6 +74,7 @@ def load_on_opforge(name: str, torch_extension: Any, chosen_abi: str = abi.TORCH
             return by_torch(*args, **kwargs)
         if not isinstance(loaded, LoadedOp):
             return loaded
+        _warn_of_suffix(arguments["name"], loaded)
         path = loaded.__file__
         return _module(arguments["name"], path) if arguments.get("is_python_module", True) else path
 
@@ -97,6 +99,23 @@ def log_fallback(name: str, function: str, error: Exception) -> None:
         _not_kept.append(name)
         name += ", as all that is not built yet,"
     log.warning("%s is left to %s: %s", name, function, error)
+
+
+def _warn_of_suffix(name: str, loaded: LoadedOp) -> None:
+    """Logs where the ops of an edited library are: torch's caller has only torch.ops, which keeps the first version's.
+
+    torch itself ends the process in this place, as the namespace is registered already.
+    """
+    suffix = loaded.__entry__.suffix
+    for namespace in library.namespaces_of.get(loaded.__entry__.key, ()):
+        if namespace.endswith(suffix):
+            log.warning(
+                "%s: torch.ops.%s has the ops of the version that this process loaded first; those of this version are"
+                " torch.ops.%s: use them, or start a new process",
+                name,
+                namespace.removesuffix(suffix),
+                namespace,
+            )
 
 
 def _module(name: str, path: str) -> ModuleType:

@@ -179,7 +179,7 @@ inline PyObject* metaclass() {
     if (!type) {
         constexpr int keywords = 0x3;  // METH_VARARGS | METH_KEYWORDS
         static MethodDef call{"__call__", nullptr, keywords, nullptr};
-        call.call = reinterpret_cast<decltype(call.call)>(call_class<>);
+        call.call = reinterpret_cast<decltype(call.call)>(reinterpret_cast<void (*)()>(call_class<>));  // -Wextra
         Ref made = made_type("pybind11_type", "type", call);
         checked(opforge_PyObject_SetAttrString(made.get(), "__module__",
                                                Convert<std::string>::cast("pybind11_builtins").get()));
