@@ -203,18 +203,13 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         if not changed:
             if job.plan.abi == FACADE:
                 _check_branches(job, everything)
-            asked = _questions(job, work, steps, reads, reused, data)
-            folders, collect = (search_folders(job), compiler_folders(job)), provenance.collect
-            compiled = [step for step in steps if step.unit and step.output not in reused]
-            of_units = {step: collect(reads[step.output], *folders, asked[step.output]) for step in compiled}
-            queries = questions.of_all(asked.values())
-            inputs = collect(everything, *folders, queries)
+            inputs, of_units, has_day = _collect(job, work, steps, reads, reused, data, provenance)
             looked = {path for own in (inputs, *of_units.values()) for path in provenance.looked_for(own)}
             changed = [path for path in sorted(looked) if around.has_come_or_gone(path)]
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
             if provenance.stamps(everything) != stamps:
                 changed = ["a file changed while it was being read"]
-            elif queries.has_day and Answer(DAY, (("", day),)) not in inputs.answers:
+            elif has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
                 object_reuse.keep(job, work, of_units)
@@ -227,6 +222,25 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
         previous = dict(stamps)
         _remove_objects(work, run)
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _collect(
+    job: Job,
+    work: str,
+    steps: Sequence[Step],
+    reads: Mapping[str, Sequence[Read]],
+    reused: Mapping[str, Inputs],
+    data: set[str],
+    provenance: Provenance,
+) -> tuple[Inputs, dict[Step, Inputs], bool]:
+    """Returns what a build and each compiled unit depend on, and whether a file that they read has a date."""
+    asked = _questions(job, work, steps, reads, reused, data)
+    folders, collect = (search_folders(job), compiler_folders(job)), provenance.collect
+    compiled = [step for step in steps if step.unit and step.output not in reused]
+    of_units = {step: collect(reads[step.output], *folders, asked[step.output]) for step in compiled}
+    of_all = questions.of_all(asked.values())
+    everything = sorted({read for of_step in reads.values() for read in of_step})
+    return collect(everything, *folders, of_all), of_units, of_all.has_day
 
 
 def _check_branches(job: Job, reads: Iterable[Read]) -> None:
