@@ -10,6 +10,7 @@ using torch::Tensor;
 static int64_t freed = 0;
 
 static std::string text(const Tensor& x, const std::string& what) {
+    C10_LOG_API_USAGE_ONCE("opforge.tests.checks");
     if (what == "equal") {
         TORCH_CHECK_EQ(x.dim(), 9);
     } else if (what == "greater") {
