@@ -16,6 +16,8 @@ from opforge.foundation.remembered_values import RACY_NS
 WHICH = f"{sample_ops.EXPORT} int value() {{\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}}\n"
 """Returns which compiler made it."""
 GCC, CLANG = shutil.which("g++"), shutil.which("clang++")
+QUIET_PATH = "/usr/bin:/bin"
+"""No folder of the user's PATH, where other programs may write between two loads."""
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang++ (apt install clang)")
 
 
@@ -46,8 +48,7 @@ def test_a_compiler_that_is_switched_behind_a_link(tmp_path, monkeypatch, found_
     link = str(tmp_path / "alternatives" / "g++")
     os.symlink(link, tmp_path / "bin" / "g++")
     switch(link, GCC)
-    # No folder of the user's PATH: other programs may write there meanwhile.
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{QUIET_PATH}")
     if found_by == "CXX":
         monkeypatch.setenv("CXX", f"{tmp_path}/bin/g++")
     builder = op_class(tmp_path / "op")()
@@ -93,15 +94,14 @@ def test_a_compiler_that_is_replaced_in_place_after_a_hit_from_memory(tmp_path, 
 def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
     program = text_files.write_script(tmp_path, "g++", f'exec {GCC} "$@"')
     monkeypatch.setenv("CXX", str(program))
+    monkeypatch.setenv("PATH", QUIET_PATH)
     builder = op_class(tmp_path / "op")()
     op = settled(builder)
     seconds = [time.monotonic() + COMPARE_SECONDS]
     monkeypatch.setattr(base.time, "monotonic", lambda: seconds[0])
-    paths = []
+    paths, stamps_of = [], base.remembered_values.stamps_of
     monkeypatch.setattr(
-        base.remembered_values,
-        "stamps_of",
-        lambda these, real=base.remembered_values.stamps_of: paths.extend(these) or real(these),
+        base.remembered_values, "stamps_of", lambda these, links=0: paths.extend(these) or stamps_of(these, links)
     )
     assert builder.load() is op and str(program) in paths
     paths.clear()
