@@ -31,8 +31,6 @@ log = logging.getLogger("opforge")
 SOURCE = "fetched tuning results"
 """The part that fetches results and verifies them again, by its name in the table of upper parts."""
 HINT = "The defaults are used. To time it again: opforge tune"
-ABSENT_SECONDS = 24 * 3600.0
-"""How long the remotes are not asked again for a result that they had not."""
 NOT_ASKED = 1.0
 """The time at which a remote is asked that may not be asked now: at once."""
 Row = list[Any]
@@ -123,7 +121,7 @@ def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:
     key = (entry.key, *(place[0] for place in places))
     last = _resolved.get(key)
     is_same = last is not None and remembered_values.stamps_of(last.watched.paths) == [*last.watched.numbers]
-    if last is None or not is_same or 0 < last.until < time.time():
+    if last is None or not is_same or lookup.is_due(last.until):
         last = look(wanted(spec.name, entry), places, asks)
         problem, rows = last.found.problem if last.found else "", list[Row]()
         if last.found and not problem:
@@ -193,10 +191,10 @@ def _fetched(path: str, what: WantedResult, owners: Collection[int]) -> StoredRe
 
 def _ask(what: WantedResult, watched: FlatStamps) -> Outcome:
     """Returns the result that a remote has. If none has it, they are asked again after a day."""
-    again, trust_file = time.time() + ABSENT_SECONDS, [settings.trust_file()]
+    again, trust_file = time.time() + lookup.ABSENT_SECONDS, [settings.trust_file()]
     name = remembered_values.name_of(("no tuning result", [*what], settings.remotes()))
     absent = remembered_values.recall(name)
-    if absent is not None and time.time() < absent[0]["until"]:
+    if absent is not None and not lookup.is_due(absent[0]["until"]):
         return Outcome(None, watched, absent[0]["until"])
     before = FlatStamps(trust_file, remembered_values.stamps_of(trust_file))
     if not remembered_values_writer.can_remember():

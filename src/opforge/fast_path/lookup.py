@@ -33,6 +33,8 @@ LISTED, FETCHED = "descriptions", "fetched"
 """The folders of a store with the pointers to entries by description; FETCHED for those that came from a remote."""
 UNSIGNED = " (unsigned)"
 """The end of the origin of an entry that a remote offered without a signature."""
+ABSENT_SECONDS = 24 * 3600.0
+"""How long the remotes are not asked again for a tuning result that they had not."""
 USE_INTERVAL_NS = 3_600_000_000_000
 """How long after a noted use of an entry the next one is noted."""
 FLAG_ENDINGS = ("flags", "flag", "args", "arg", "macros", "include_path")
@@ -123,11 +125,19 @@ def remembered_entry(
         entry = Entry(key, f"{root}/{formats.STORE}/entries/{key}", record, value["origin"], watched, value["often"])
         if library.integrity_problem(entry, owners, allowed_write_bits=bits) is not None:
             return None
-        if "tuned" in value and 0 < value["tuned"]["until"] < time.time():
-            return None  # the remotes are asked for a tuning result again
+        if "tuned" in value and is_due(value["tuned"]["until"]):
+            return None
         return (entry, value) if type(value["pointer"]) is type(value["roots"]) is str else None
     except remembered_values.UNREADABLE:  # no schema on the path of a hit
         return None
+
+
+def is_due(until: float) -> bool:
+    """Returns whether the remotes are asked for a tuning result again, which they had not; never if `until` is 0.
+
+    A time later than can have been noted by now was noted while the clock was ahead.
+    """
+    return until > 0 and not 0 <= until - time.time() <= ABSENT_SECONDS
 
 
 def value_of(variable: str) -> str:

@@ -20,6 +20,7 @@ from opforge.cli.ls import command as ls
 from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
+from opforge.fast_path import lookup
 from opforge.remote import contents, mirror, remembered_answers, remotes, reverification, take, tuned_source
 from opforge.remote.kinds import of
 from opforge.remote.publish import push
@@ -87,7 +88,8 @@ def test_the_users_own_result_is_first(published, op_class, nodes):
     assert block(op_class) == 128
 
 
-def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypatch):
+@pytest.mark.parametrize("later", [lookup.ABSENT_SECONDS + 60, -60], ids=["a day", "when the clock was ahead"])
+def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypatch, later):
     tuned.reset()
     monkeypatch.setenv("OPFORGE_REMOTES", nodes.url)
     nodes.enter("b")
@@ -97,7 +99,7 @@ def test_a_remote_without_a_result_is_asked_once_a_day(nodes, op_class, monkeypa
     asked = []
     monkeypatch.setattr(take.ConfiguredRemotes, "_take", lambda _self, remote, _wanted: asked.append(remote) or (0, ()))
     assert op_class().load().block(FLOAT32, 1000) == 256
-    now = time.time() + tuned.ABSENT_SECONDS + 60
+    now = time.time() + later
     monkeypatch.setattr(time, "time", lambda: now)
     block(op_class)
     assert len(asked) == 1
