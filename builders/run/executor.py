@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -213,7 +214,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
                 object_reuse.keep(job, work, of_units)
-                _keep_header(job, work, run, kept, reads, provenance)
+                _keep_header(job, work, run, taken, reads, provenance)
                 titles = [step.title for step in steps if step.output in reused]
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
         elif attempt == ATTEMPTS - 2:
@@ -275,7 +276,8 @@ def _reads(
     }
 
 
-class _Taken(NamedTuple):
+@dataclass
+class _Taken:
     """Objects and headers that a run takes from the store."""
 
     reused: dict[str, Inputs]
@@ -284,6 +286,8 @@ class _Taken(NamedTuple):
     """The steps whose objects these are."""
     disk: Disk | None
     """None if nothing may be taken."""
+    header: tuple[Step, RootedPath] | None = None
+    """The step that makes a precompiled header which the store keeps, with a unit that can use it."""
 
 
 def _share_header(
@@ -295,33 +299,36 @@ def _share_header(
     if the units are not the same without it: then nothing is compiled. Raises CompileError, BuildResourceError.
     """
     run = _with_header(job, work, steps, taken)
-    sharing = {step.output: header for step in run if (header := precompiled_header.header_step(step, run))}
-    if not sharing:
+    making = next((step for step in run if step.output == precompiled_header.OUTPUT), None)
+    if making is None:
         return None
-    makings = {header.output: header for header in sharing.values()}
-    if not makings.keys().isdisjoint(taken.reused):  # it is there: nothing makes it
-        run = [step for step in run if step.output not in makings]
-        taken.kept.extend(makings.values())
+    sharing = [step.output for step in run if precompiled_header.uses_header(step)]
+    if making.output in taken.reused:  # it is there: nothing makes it
+        run = [step for step in run if step != making]
+        taken.kept.append(making)
     try:
         output = _run_steps(job, work, run)
     except (CompileError, BuildResourceError) as error:
         # The number of cores decides whether there is such a header: it must not decide whether the op can be built.
         # Without it less of the disk and of the memory is needed.
         failed = [step for step in steps if isinstance(error, CompileError) and step.title == error.step]
+        if any(step.output not in sharing for step in failed):
+            raise
         if failed:
             _run_steps(job, work, failed)  # usually the header is not the reason
         with suppress(OSError):
             os.unlink(job.log)
     else:
         reads = read(run)
-        if _is_faithful(job, reads, sharing):
-            for name, header in sharing.items():
-                reads[name] += reads[header.output]
+        is_faithful = _is_faithful(job, reads[making.output], {read for name in sharing for read in reads[name]})
+        if is_faithful or not sharing:
+            for name in sharing:
+                reads[name] += reads[making.output]
+            taken.header = taken.header if is_faithful else None
             return run, output, reads
-    _remove_objects(work, [*run, *makings.values()])
-    taken.kept[:] = [step for step in taken.kept if step.output not in makings]
-    for name in makings:
-        taken.reused.pop(name, None)
+    _remove_objects(work, [*run, making])
+    taken.kept[:] = [step for step in taken.kept if step != making]
+    taken.reused.pop(making.output, None)
     return None
 
 
@@ -329,45 +336,35 @@ def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> l
     """Returns the steps with one that makes a precompiled header and those that use it, if that saves time.
 
     If the store has the header, it is taken. One that is kept is also made where a unit is being edited, as this will
-    probably not be the last time.
+    probably not be the last time; if there are processors for it, beside the units, which then do not wait for it.
     """
     share = partial(precompiled_header.apply, job.plan, steps, job.jobs, job.roots, work)
-    if not job.reuse or not object_reuse.keeps_header(job):
+    if not object_reuse.keeps_header(job):
         return share()
     run = share(pays_for_one=True)
-    header = _kept_header(job, run, ())
-    if header and taken.disk:
-        inputs = object_reuse.take_header(job, work, *header, taken.disk)
+    unit = next((step.unit for step in run if step.unit and precompiled_header.uses_header(step)), None)
+    if unit is None:
+        return run
+    taken.header = run[0], unit
+    if taken.disk:
+        inputs = object_reuse.take_header(job, work, *taken.header, taken.disk)
         if inputs:
-            taken.reused[header[0].output] = inputs
+            taken.reused[run[0].output] = inputs
             return run
-    return run if any(object_reuse.is_edited(job, step) for step in steps) else share()
-
-
-def _kept_header(job: Job, run: Sequence[Step], kept: Sequence[Step]) -> tuple[Step, RootedPath] | None:
-    """Returns the step that makes a precompiled header which the store keeps, with a unit that uses it; or None."""
-    if not object_reuse.keeps_header(job):
-        return None
-    every = [*run, *kept]
-    pairs = ((precompiled_header.header_step(step, every), step.unit) for step in run if step.unit)
-    return next(((making, unit) for making, unit in pairs if making), None)
+    if not job.reuse or not any(object_reuse.is_edited(job, step) for step in steps):
+        return share()
+    return [run[0], *steps] if sum(map(precompiled_header.uses_header, run)) < job.jobs else run
 
 
 def _keep_header(
-    job: Job,
-    work: str,
-    run: Sequence[Step],
-    kept: Sequence[Step],
-    reads: Mapping[str, Sequence[Read]],
-    provenance: Provenance,
+    job: Job, work: str, run: Sequence[Step], taken: _Taken, reads: Mapping[str, Sequence[Read]], provenance: Provenance
 ) -> None:
     """Stores the precompiled header that this run has made, if the store keeps it, with what it was made from.
 
     What its units read and ask for is left out: ops share it.
     """
-    header = _kept_header(job, run, kept)
-    if header and header[0] in run:
-        making, unit = header
+    if taken.header and taken.header[0] in run:
+        making, unit = taken.header
         step = next(step for step in run if step.unit == unit)
         of_header = reads[making.output]
         (asked,) = _questions(job, work, [step], {step.output: of_header}, {}, ()).values()
@@ -375,13 +372,11 @@ def _keep_header(
         object_reuse.keep_header(job, work, making, unit, inputs)
 
 
-def _is_faithful(job: Job, reads: Mapping[str, Sequence[Read]], sharing: Mapping[str, Step]) -> bool:
+def _is_faithful(job: Job, of_header: Collection[Read], of_units: Collection[Read]) -> bool:
     """Returns whether the units that share a precompiled header, by their objects, are the same without it."""
     named = {*search_folders(job)}
     own = [folder for folder in job.toolchain.search_folders() if folder not in named]
-    headers = {header.output for header in sharing.values()}
-    of_units = {read for output in sharing for read in reads[output]}
-    return precompiled_header.is_faithful([read for name in headers for read in reads[name]], of_units, own)
+    return precompiled_header.is_faithful(of_header, of_units, own)
 
 
 def _remove_objects(work: str, steps: Sequence[Step]) -> None:

@@ -45,6 +45,7 @@ ENTRY = "opforge/facade/module_entry.h"
 WITHOUT_ENTRY = "#define OPFORGE_PRECOMPILED\n"
 """What has the facade's other headers leave it out."""
 NAME = "first.h"
+OUTPUT = NAME + ".gch"
 COMMENTS = r"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*"
 FIRST_DIRECTIVE = re.compile(COMMENTS + r'#[ \t]*include[ \t]*(<torch/[^>"\n]+>|"torch/[^>"\n]+")', re.DOTALL)
 SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
@@ -105,9 +106,9 @@ def apply(
     return [making, *(_using(step, making, after) if first.get(step.output) == shared else step for step in steps)]
 
 
-def header_step(step: Step, steps: Sequence[Step]) -> Step | None:
-    """Returns the step that makes the precompiled header which `step` uses, or None if it uses none."""
-    return next((other for other in steps if other.output == NAME + ".gch" and other.output in step.inputs), None)
+def uses_header(step: Step) -> bool:
+    """Returns whether a step uses the precompiled header."""
+    return OUTPUT in step.inputs
 
 
 def is_faithful(header: Iterable[Read], units: Iterable[Read], folders: Collection[str]) -> bool:
@@ -154,10 +155,10 @@ def _flags(unit: Step) -> tuple[str, ...]:
 
 def _making(flags: tuple[str, ...], header: str, is_shared: bool) -> Step:
     """Returns the step that makes the header with these flags. Ops share it if nothing in it is the module's own."""
-    output, depfile = NAME + ".gch", NAME + ".gch.d"
+    depfile = OUTPUT + ".d"
     common = (word for word in flags if not (is_shared and word.startswith(OF_THE_MODULE)))
-    argv = (*common, "-MD", "-MF", depfile, "-x", "c++-header", NAME, "-o", output)
-    return Step(output, (NAME,), argv, f"precompile {header}", depfile)
+    argv = (*common, "-MD", "-MF", depfile, "-x", "c++-header", NAME, "-o", OUTPUT)
+    return Step(OUTPUT, (NAME,), argv, f"precompile {header}", depfile)
 
 
 def _using(step: Step, making: Step, after: tuple[str, ...]) -> Step:

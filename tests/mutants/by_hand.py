@@ -113,8 +113,8 @@ EDITS: dict[str, Edit] = {
     ),
     "what_a_precompiled_header_was_made_from_is_no_input_of_its_units": Edit(
         "builders/run/executor.py",
-        "                reads[name] += reads[header.output]\n",
-        "                assert header.output in reads\n",
+        "                reads[name] += reads[making.output]\n",
+        "                assert making.output in reads\n",
         ("tests/unit/builders/run/test_precompiled_header.py",),
     ),
     "the_compiler_that_a_variable_names_for_ccache_is_in_no_key": Edit(

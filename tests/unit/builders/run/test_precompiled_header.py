@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from opforge.builders.run import executor, object_reuse, precompiled_header
 from opforge.builders.run.reads.provenance import Read
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
-from opforge.errors import BuildResourceError
+from opforge.errors import BuildResourceError, CompileError
 
 HEADER = "<torch/extension.h>"
 
@@ -40,12 +41,12 @@ def steps_of(folder, *texts):
     return [*units, Step("op.so", tuple(unit.output for unit in units), ("g++", "-shared"), "link op")]
 
 
-def apply(folder, steps, abi=abis.TORCH, jobs=1):
-    return precompiled_header.apply(Plan(abi), steps, jobs, {"own": str(folder)}, str(folder))
+def apply(folder, steps, abi=abis.TORCH, jobs=1, pays_for_one=False):
+    return precompiled_header.apply(Plan(abi), steps, jobs, {"own": str(folder)}, str(folder), pays_for_one)
 
 
 def users(steps):
-    return [step.output for step in steps if precompiled_header.header_step(step, steps)]
+    return [step.output for step in steps if precompiled_header.uses_header(step)]
 
 
 def test_units_that_begin_with_the_header_wait_for_it_and_use_it(tmp_path):
@@ -283,3 +284,36 @@ def test_a_unit_has_read_what_its_header_was_made_from(tmp_path, monkeypatch, is
     assert (steps[0] in ran) is not is_kept
     for name in ("0.o", "1.o"):
         assert reads[name] == [f"read by {name}", "read by first.h.gch"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_an_edited_unit_does_not_wait_for_a_header_that_another_processor_can_make(tmp_path, monkeypatch, jobs):
+    steps = steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2)
+    making, *using = apply(tmp_path, steps, abis.STABLE, pays_for_one=True)
+    job = SimpleNamespace(plan=Plan(abis.STABLE), jobs=jobs, roots={"own": str(tmp_path)}, reuse=True)
+    monkeypatch.setattr(object_reuse, "keeps_header", lambda _job: True)
+    monkeypatch.setattr(object_reuse, "is_edited", lambda _job, step: step == steps[1])
+    taken = executor._Taken({}, [], None)
+    assert executor._with_header(job, str(tmp_path), steps, taken) == [making, *(using if jobs < 3 else steps)]
+    assert taken.header == (making, steps[0].unit)
+
+
+@pytest.mark.parametrize("failing", ["unit0.cpp", "header"])
+def test_beside_a_header_a_unit_with_an_error_is_compiled_once(tmp_path, monkeypatch, failing):
+    steps = steps_of(tmp_path, f"#include {HEADER}\n")
+    making, *_using = apply(tmp_path, steps, abis.STABLE, pays_for_one=True)
+    title, ran = f"compile {failing}" if failing == "unit0.cpp" else making.title, []
+
+    def run(_job, _work, run):
+        ran.append(run)
+        raise CompileError("", step=title)
+
+    monkeypatch.setattr(executor, "_with_header", lambda *_arguments: [making, *steps])
+    monkeypatch.setattr(executor, "_run_steps", run)
+    share = partial(executor._share_header, SimpleNamespace(log=""), str(tmp_path), steps, dict)
+    if failing == "header":
+        assert share(executor._Taken({}, [], None)) is None  # the unit is compiled alone
+    else:
+        with pytest.raises(CompileError):
+            share(executor._Taken({}, [], None))
+    assert len(ran) == 1
