@@ -44,6 +44,11 @@ def test_the_import_comes_first_in_a_module_without_imports():
     assert port_text(USE.lstrip("\n")).text == OURS + USED
 
 
+def test_a_comment_above_the_first_statement_stays_there():
+    about = "\n\n# about main"
+    assert port_text('"""Doc."""\n' + about + USE[1:]).text == '"""Doc."""\n\n' + OURS + about + USED[1:]
+
+
 def test_the_import_precedes_code_that_runs_at_import():
     text = "import os\n\nx = 1\nimport torch\n\ntorch.cuda.synchronize()\n" + OURS
     new = port_text(text).text
