@@ -17,6 +17,7 @@ from opforge.packages.installed.releases import Installed
 from opforge.packages.registry import install_release, kept_releases, selection
 from opforge.packages.registry.selection import Choice, Source
 from opforge.remote import statements
+from opforge.remote.stores.urls import without_credentials
 from opforge.remote.transfer import Report, ignore
 
 from . import install_hub_locked, locking, required
@@ -78,7 +79,7 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
     for source in among:
         where = f"{source.remote}/{statements.name_of(kernel.digest)}"
         # Whether another remote has it only that remote can say.
-        is_known = len(among) == 1 or str(source.remote) == kernel.source
+        is_known = len(among) == 1 or without_credentials(source.remote.url) == kernel.source
         signed = kept_releases.signed(source.store, kernel.digest, where, is_known)
         if signed is None:
             continue

@@ -15,7 +15,7 @@ from opforge.errors.base import printable
 
 from . import preconditions
 from .protocol import ListedObject, ObjectStore, StoredObject, check_name, check_prefix, is_name
-from .urls import OPENING, StoreUrl, split
+from .urls import OPENING, StoreUrl, split, without_credentials
 
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
 """Scheme -> the options that may be in the URL. Everything else is read from the environment, such as credentials."""
@@ -46,7 +46,7 @@ def open_url(url: str) -> CloudStore:
     def open_for(size: int) -> Any:
         timed = {**client, "timeout": f"{1000 * (REQUEST_SECONDS + size / BYTES_PER_SECOND):.0f}ms"}
         try:
-            return from_url(parts.text, config=options, client_options=timed, retry_config=retries)  # type: ignore
+            return from_url(without_credentials(url), config=options, client_options=timed, retry_config=retries)  # type: ignore
         except Exception as error:
             raise StoreError(parts.text, OPENING, _reason(error), "Check its options and the environment") from None
 
