@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signatur
 REQUEST_SECONDS, SECONDS, BYTES_PER_SECOND = 20.0, 60.0, 256_000.0
 """Time limits of one try of a request and of all its tries; for a blob, plus its transfer time at this rate."""
 MAX_REASON_CHARACTERS = 300
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+"""The codes of S3's and of Azure's answers that there is no such bucket."""
 _KEYS = {"account": "account_name"}
 _used_by_pid = 0
 """The process that has used obstore. Its threads do not exist in a forked child, which would wait for them for ever."""
@@ -69,7 +72,9 @@ class CloudStore(ObjectStore):
         with self._errors(f"get {check_name(self.url, name)}") as operation:
             try:
                 result = obstore.get(self._store, name)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if any(f"<Code>{code}</Code>" in str(error) for code in NO_BUCKET):
+                    raise  # a name with a mistake would look like a store that has nothing, and say nothing
                 return None
             size = result.meta["size"]
             if size > limit:
@@ -241,8 +246,10 @@ def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the first line of a message: the others repeat it in the form of a debugger."""
-    text = str(error).strip().partition("\n")[0]
+    """Returns the first line of a message, with the words of the server's XML: other lines are a debugger's."""
+    first, _, document = str(error).strip().partition("<?xml")
+    words = re.search("<Message>([^<]*)", document)
+    text = first.partition("\n")[0] + (words[1] if words else "")
     return printable(text[:MAX_REASON_CHARACTERS]).rstrip(" .:") or type(error).__name__
 
 
