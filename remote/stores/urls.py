@@ -80,7 +80,7 @@ def split(url: str, options: Sequence[str]) -> StoreUrl:
         raise StoreError(repr(text), OPENING, "it has spaces or control characters", "Write them as %20 or remove them")
     address, *query = re.split(r"[?#]", url, maxsplit=1)
     if text != address or "@" in unquote("".join(query)):
-        hint = "Remove them: a server's are in ~/.netrc or in the variable of ?token_env=NAME, a bucket's in the environment"
+        hint = "Remove them: a server's are in ~/.netrc or in the variable of ?token_env=NAME, a bucket's in variables"
         raise StoreError(text, OPENING, "credentials are in the URL", hint)
     try:
         parts = urlsplit(url)
