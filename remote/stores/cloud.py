@@ -203,7 +203,8 @@ class CloudStore(ObjectStore):
         global _used_by_pid
         if _used_by_pid not in (0, os.getpid()):
             reason = "the process that forked this one has used such a store, and its threads do not exist here"
-            raise StoreError(self.url, operation, reason, "Fork before the first use, or start a new process (spawn)")
+            # As an error of this process, and not the store's: others on this machine go on to ask it.
+            raise StoreError(self.url, OPENING, reason, "Fork before the first use, or start a new process (spawn)")
         _used_by_pid = os.getpid()
         import obstore
 

@@ -11,6 +11,8 @@ from support.remote import servers
 from support.remote.scripted import response, serve
 
 from opforge.errors import StoreError
+from opforge.remote import remembered_answers
+from opforge.remote.remotes import parse
 from opforge.remote.stores import cloud, open_store, preconditions
 from opforge.remote.stores.web import dav
 from opforge.remote.stores.web.store import WebStore
@@ -211,8 +213,9 @@ def test_a_folder_and_a_server_of_the_same_files_have_the_same_locks(apache):
 def test_a_forked_child_cannot_use_s3_and_says_so(monkeypatch):
     pytest.importorskip("obstore")
     monkeypatch.setattr(cloud, "_used_by_pid", os.getpid() + 1)
-    with pytest.raises(StoreError, match="the process that forked this one has used such a store"):
+    with pytest.raises(StoreError, match="the process that forked this one has used such a store") as caught:
         open_store("s3://bucket/ops?skip_signature=true").get("v1/x", 1)
+    assert not remembered_answers.note_failure(parse("s3://bucket/ops"), caught.value)  # other processes ask it
 
 
 @pytest.mark.test_all("needs obstore")
