@@ -23,6 +23,12 @@ OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signatur
 REQUEST_SECONDS, SECONDS, BYTES_PER_SECOND = 20.0, 60.0, 256_000.0
 """Time limits of one try of a request and of all its tries; for a blob, plus its transfer time at this rate."""
 MAX_REASON_CHARACTERS = 300
+CREDENTIALS = (
+    "Set the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check what they allow; or, for a"
+    " public bucket, add skip_signature=true to the URL"
+)
+METADATA = "//169.254."
+"""The address of the service of a cloud's machines that is asked for their role if no credentials are set."""
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 """The codes of S3's and of Azure's answers that there is no such bucket."""
 _KEYS = {"account": "account_name"}
@@ -211,14 +217,13 @@ class CloudStore(ObjectStore):
         try:
             yield operation
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-            hint = "Set the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check what they allow"
-            raise StoreError(self.url, operation, _reason(error), hint) from None
+            raise StoreError(self.url, operation, _reason(error), CREDENTIALS) from None
         except FileNotFoundError as error:
             raise StoreError(self.url, operation, _reason(error), "Check the bucket's name, or publish it") from None
         except (obstore.exceptions.BaseError, OSError, ValueError) as error:
-            raise StoreError(
-                self.url, operation, _reason(error), "Check the URL, its options and the network"
-            ) from None
+            reason = _reason(error)
+            hint = CREDENTIALS if METADATA in reason else "Check the URL, its options and the network"
+            raise StoreError(self.url, operation, reason, hint) from None
 
     def _late_error(self, operation: str, done: int, size: int) -> StoreError:
         seconds = SECONDS + size / BYTES_PER_SECOND

@@ -231,6 +231,16 @@ def test_a_bucket_that_cannot_be_reached_is_an_error_without_credentials(monkeyp
     assert "hidden-secret" not in str(raised.value) and time.monotonic() - began < 20
 
 
+@pytest.mark.test_all("needs obstore")
+def test_without_credentials_the_error_names_them_and_not_the_network(monkeypatch):
+    obstore = pytest.importorskip("obstore")
+    monkeypatch.setattr(cloud, "_used_by_pid", 0)
+    words = "Error performing PUT http://169.254.169.254/latest/api/token in 800 ms - HTTP error"
+    store = cloud.CloudStore("s3://bucket/ops", lambda _size: None)
+    with pytest.raises(StoreError, match=r"Set the credentials.*add skip_signature=true"), store._errors("get v1/x"):
+        raise obstore.exceptions.GenericError(words)
+
+
 def test_a_missing_package_is_an_error_with_the_extra(monkeypatch):
     import sys
 
