@@ -354,28 +354,31 @@ def _place(store: ObjectStore, remote: Remote, wanted: Wanted, candidate: Candid
     return result
 
 
-def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
+def drop_withdrawn(
+    what: str, subject: str, layout: Layout, remotes: Iterable[Remote] | None = None, is_fresh: bool = False
+) -> None:
     """Removes from a store what was fetched, and withdrawn from use by a key that may sign `subject`, as op:NAME.
 
-    Reads the lists of withdrawals of these keys in all remotes: one that was read within an hour is not read again. Who
-    has all that it needs asks no remote for it, and would not learn of a withdrawal. If a remote fails, what it was
-    known to have withdrawn counts. A list that is damaged, or older than was seen, hides no other key's.
+    Without a subject the key may sign anything. Reads the lists of withdrawals of these keys in the remotes of the
+    settings, unless others are given: one that was read within an hour is not read again, unless `is_fresh`. Who has
+    all that it needs asks no remote for it, and would not learn of a withdrawal. If a remote fails, what it was known
+    to have withdrawn counts. A list that is damaged, or older than was seen, hides no other key's.
     """
     try:
         trusted = trust_file.read()
     except TrustFileError:
         return  # the use of what was fetched says so
     now = time.time()
-    signers = [each for each in trusted.keys if each.may_sign(subject) and not each.problem(now)]
-    for remote in configured():
+    signers = [each for each in trusted.keys if (not subject or each.may_sign(subject)) and not each.problem(now)]
+    for remote in (configured() if remotes is None else remotes) if signers else ():
         known = [noted for each in signers if (noted := remembered_answers.withdrawn(remote, each))]
         for noted in known:
             if noted.listed:
                 reverification.drop_withdrawn(layout, noted.listed)
-        if remote.is_unsigned or remembered_answers.not_asked(remote):
+        if remote.is_unsigned or (not is_fresh and remembered_answers.not_asked(remote)):
             continue
         try:
-            lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, False)
+            lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, is_fresh)
             for each in signers:
                 try:
                     if listed := lists.of(each):
