@@ -67,7 +67,7 @@ def install_locked(
             installed.append(install_release.install_release(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
-        install_release.note_withdrawals(root, among)
+        install_release.note_withdrawals(among, root)
     if missing:
         advice = "Get everything with: opforge install --frozen --remote URL"
         raise KernelLockError(f"{folder}/opforge.lock", missing, advice)
