@@ -27,8 +27,14 @@ CREDENTIALS = (
     "Set the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check what they allow; or, for a"
     " public bucket, add skip_signature=true to the URL"
 )
-METADATA = "//169.254."
-"""The address of the service of a cloud's machines that is asked for their role if no credentials are set."""
+HINTS = {
+    "//169.254.": CREDENTIALS,  # the service of a cloud's machines, asked for their role if no credentials are set
+    "InvalidCertificate": "Set SSL_CERT_FILE to a file with the certificate of its authority",
+    "BadScheme": "Name the server in the URL, ?endpoint=http://HOST:PORT: that allows one without TLS",
+}
+"""By a part of a reason: what to do about it."""
+CAUSE = re.compile(r'<Message>([^<]*)|(InvalidCertificate)\(\s*(\w+)|(?:message|error): "([^"]+)"|(BadScheme)')
+"""In a message of obstore, after its first line: the server's own words, or the first cause."""
 NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 """The codes of S3's and of Azure's answers that there is no such bucket."""
 _KEYS = {"account": "account_name"}
@@ -222,7 +228,8 @@ class CloudStore(ObjectStore):
             raise StoreError(self.url, operation, _reason(error), "Check the bucket's name, or publish it") from None
         except (obstore.exceptions.BaseError, OSError, ValueError) as error:
             reason = _reason(error)
-            hint = CREDENTIALS if METADATA in reason else "Check the URL, its options and the network"
+            fitting = (hint for part, hint in HINTS.items() if part in reason)
+            hint = next(fitting, "Check the URL, its options and the network")
             raise StoreError(self.url, operation, reason, hint) from None
 
     def _late_error(self, operation: str, done: int, size: int) -> StoreError:
@@ -252,11 +259,12 @@ def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the first line of a message, with the words of the server's XML: other lines are a debugger's."""
-    first, _, document = str(error).strip().partition("<?xml")
-    words = re.search("<Message>([^<]*)", document)
-    text = first.partition("\n")[0] + (words[1] if words else "")
-    return printable(text[:MAX_REASON_CHARACTERS]).rstrip(" .:") or type(error).__name__
+    """Returns the first line of a message, with the cause: the other lines repeat it in the form of a debugger."""
+    first, _, others = str(error).strip().partition("\n")
+    text, cause = first.partition("<?xml")[0][:MAX_REASON_CHARACTERS].rstrip(" .:"), CAUSE.search(others)
+    if cause:
+        text += f": {' '.join(filter(None, cause.groups()))[:MAX_REASON_CHARACTERS]}"
+    return printable(text).rstrip(" .:") or type(error).__name__
 
 
 def _not_installed(parts: StoreUrl) -> StoreError:

@@ -232,13 +232,31 @@ def test_a_bucket_that_cannot_be_reached_is_an_error_without_credentials(monkeyp
 
 
 @pytest.mark.test_all("needs obstore")
-def test_without_credentials_the_error_names_them_and_not_the_network(monkeypatch):
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "PUT http://169.254.169.254/latest/api/token in 800 ms",
+            r"token in 800 ms\. Set the credentials.*skip_signature",
+        ),
+        (
+            "GET https://host\n\nDebug\n  InvalidCertificate(\n   UnknownIssuer,",
+            r"InvalidCertificate UnknownIssuer\. Set SSL_",
+        ),
+        ("GET http://host - builder error\n\nDebug\n  source: BadScheme,", r"BadScheme\. Name the server in the URL"),
+        (
+            'GET http://host\n\nDebug\n  message: "Connection refused",',
+            r"refused\. Check the URL, its options and the netw",
+        ),
+        ("GET http://host: 403: <?xml?>\n<Message>Access Denied</Message>", r"host: 403: Access Denied\. Check"),
+    ],
+)
+def test_an_error_of_s3_has_its_cause_and_what_to_do(monkeypatch, words, text):
     obstore = pytest.importorskip("obstore")
     monkeypatch.setattr(cloud, "_used_by_pid", 0)
-    words = "Error performing PUT http://169.254.169.254/latest/api/token in 800 ms - HTTP error"
     store = cloud.CloudStore("s3://bucket/ops", lambda _size: None)
-    with pytest.raises(StoreError, match=r"Set the credentials.*add skip_signature=true"), store._errors("get v1/x"):
-        raise obstore.exceptions.GenericError(words)
+    with pytest.raises(StoreError, match=text), store._errors("get v1/x"):
+        raise obstore.exceptions.GenericError(f"Error performing {words}")
 
 
 def test_a_missing_package_is_an_error_with_the_extra(monkeypatch):
