@@ -190,7 +190,9 @@ def content() -> tuple[str, bytes | None]:
     except FileNotFoundError:
         return path, None
     except (OSError, ValueError) as error:
-        raise TrustFileError(path, getattr(error, "strerror", None) or str(error), "Correct or remove it") from error
+        is_closed = isinstance(error, PermissionError)
+        hint = f"Its owner runs: chmod a+r {path}, and a+x for its folder" if is_closed else "Correct or remove it"
+        raise TrustFileError(path, getattr(error, "strerror", None) or str(error), hint) from error
     real = os.path.dirname(os.path.realpath(path))
     if os.path.islink(path) and (problem := owners.folder_problem(real, trusted, for_file_inside=True)):
         raise TrustFileError(path, *problem)

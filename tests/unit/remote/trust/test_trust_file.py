@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -310,6 +311,20 @@ def test_keys_that_are_changed_at_the_same_time_are_all_kept(secret, monkeypatch
             future.result(timeout=60)
     revoked = {entry.key.name: bool(entry.revoked) for entry in trust_file.read().keys}
     assert revoked == {"ci": True, "lab0": False, "lab1": False}
+
+
+def test_a_trust_file_that_its_owner_alone_can_read_is_an_error_for_others(monkeypatch):
+    """As root's is in /etc, which `opforge key trust` makes with mode 0600."""
+    trust_file.write(trust_file.read())
+
+    def closed(*_arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(trust_file, "read_file", closed)
+    with pytest.raises(
+        TrustFileError, match=r"Permission denied\. Its owner runs: chmod a\+r .*trust\.json, and a\+x for"
+    ):
+        trust_file.read()
 
 
 def test_a_trust_file_in_a_folder_that_cannot_be_written_is_an_error(monkeypatch):
