@@ -205,6 +205,21 @@ class ConfiguredRemotes:
             if problems:
                 log.warning("%s: what %s offers cannot be used: %s", wanted.what, remote, counted(problems))
 
+    def drop_withdrawn(self, what: str, layout: Layout) -> None:
+        """Removes from a store what any key has withdrawn from use, by lists that are read now. See the function."""
+        try:
+            trusted = trust_file.read()
+        except TrustFileError:
+            return  # the use of what was fetched says so
+        signers = [each for each in trusted.keys if not each.problem(time.time())]
+        for remote in self.all if signers else ():
+            if remote.is_unsigned or (settings.offline() and not remote.is_local):
+                continue
+            try:
+                _drop_listed(what, remote, trusted, signers, layout, is_fresh=True)
+            except FAILURES as error:
+                self.failed(remote, what, error)
+
     def offered(self, wanted: Wanted) -> Sought[str]:
         """Returns a line for the artifact that would be fetched; empty if there is none. Asks again after a miss."""
         remotes, rejected = self.asked(wanted, is_miss=True)
@@ -354,39 +369,48 @@ def _place(store: ObjectStore, remote: Remote, wanted: Wanted, candidate: Candid
     return result
 
 
-def drop_withdrawn(
-    what: str, subject: str, layout: Layout, remotes: Iterable[Remote] | None = None, is_fresh: bool = False
-) -> None:
+def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
     """Removes from a store what was fetched, and withdrawn from use by a key that may sign `subject`, as op:NAME.
 
-    Without a subject the key may sign anything. Reads the lists of withdrawals of these keys in the remotes of the
-    settings, unless others are given: one that was read within an hour is not read again, unless `is_fresh`. Who has
-    all that it needs asks no remote for it, and would not learn of a withdrawal. If a remote fails, what it was known
-    to have withdrawn counts. A list that is damaged, or older than was seen, hides no other key's.
+    Reads the lists of withdrawals of these keys in all remotes: one that was read within an hour is not read again. Who
+    has all that it needs asks no remote for it, and would not learn of a withdrawal. If a remote fails, what it was
+    known to have withdrawn counts. A list that is damaged, or older than was seen, hides no other key's.
     """
     try:
         trusted = trust_file.read()
     except TrustFileError:
         return  # the use of what was fetched says so
     now = time.time()
-    signers = [each for each in trusted.keys if (not subject or each.may_sign(subject)) and not each.problem(now)]
-    for remote in (configured() if remotes is None else remotes) if signers else ():
+    signers = [each for each in trusted.keys if each.may_sign(subject) and not each.problem(now)]
+    for remote in configured():
         known = [noted for each in signers if (noted := remembered_answers.withdrawn(remote, each))]
         for noted in known:
             if noted.listed:
                 reverification.drop_withdrawn(layout, noted.listed)
-        if remote.is_unsigned or (not is_fresh and remembered_answers.not_asked(remote)):
+        if remote.is_unsigned or remembered_answers.not_asked(remote):
             continue
         try:
-            lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, is_fresh)
-            for each in signers:
-                try:
-                    if listed := lists.of(each):
-                        reverification.drop_withdrawn(layout, listed)
-                except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
-                    _warn_unknown(what, remote, error)
-        except (RemoteError, ExtraNotInstalledError, OSError) as error:
+            _drop_listed(what, remote, trusted, signers, layout)
+        except FAILURES as error:
             remembered_answers.note_failure(remote, error)
+            _warn_unknown(what, remote, error)
+
+
+def _drop_listed(
+    what: str,
+    remote: Remote,
+    trusted: trust_file.Trust,
+    signers: Iterable[trust_file.TrustedKey],
+    layout: Layout,
+    is_fresh: bool = False,
+) -> None:
+    """Removes what the lists of these keys in a remote have withdrawn. Raises FAILURES."""
+    lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, is_fresh)
+    for each in signers:
+        try:
+            if listed := lists.of(each):
+                reverification.drop_withdrawn(layout, listed)
+        except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
             _warn_unknown(what, remote, error)
 
 

@@ -67,15 +67,15 @@ def command(
       opforge fetch --remote https://cache.example/ops my_package.ops:ReluBuilder
     """
     from opforge.cache.current_store import current_store
-    from opforge.remote import remotes, take
+    from opforge.remote import remotes
     from opforge.remote.entry_source import RemoteEntries
 
     named = [parsed(url, "--remote") for url in urls] or remotes.configured()
     if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
-    with suppress(CacheDirError, LayerError):  # each op says so
-        take.drop_withdrawn("fetch", "", current_store().layout, named, is_fresh=True)
     source, outcomes, requested = RemoteEntries(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)
+    with suppress(CacheDirError, LayerError):  # each op says so
+        source.drop_withdrawn(current_store().layout)
     for selected in select(kinds.by_kind(ops, "fetch")["op"], requested):
         outcomes.append(fetched(selected, source, debug, sanitize, is_requested=bool(requested)))
         if not as_json:
