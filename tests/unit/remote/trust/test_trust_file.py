@@ -65,6 +65,10 @@ def test_another_key_with_a_trusted_name_is_refused(secret):
 
 def test_a_signature_of_other_bytes_is_refused(secret):
     assert refusal(trusted(secret), signing.sign(b"other", secret)) == "the signature by ci is not of these bytes"
+    with pytest.raises(
+        SignatureError, match="Somebody has changed it in the remote, or the key's holder has another key"
+    ):
+        trusted(secret).signers("it", DATA, [signing.sign(b"other", secret)], JULY)
 
 
 def test_a_key_that_has_ended_is_refused(secret):
