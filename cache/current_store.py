@@ -204,8 +204,10 @@ def prepare(root: str, owners: Collection[int]) -> None:
     others = _other_names(root)
     if others:
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
-        if VERSION in others:
+        if os.path.isdir(os.path.join(root, VERSION, "plans")):
             advice += f". If it was a store once, remove its {VERSION}"
+        elif VERSION in others:
+            advice += ". If it is a layer, name it in OPFORGE_CACHE_LAYERS"
         raise CacheDirError(root, f"it holds other files, such as {others[0]}, and no store of opforge", advice)
     try:
         if not is_there:

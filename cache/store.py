@@ -147,8 +147,8 @@ class Source(NamedTuple):
         ranked, rejected = list[tuple[int, Entry]](), list[Rejected]()
         try:
             names = sorted(os.listdir(self.pointers(description)))
-        except OSError:
-            return [], self._without_pointers()
+        except OSError as error:
+            return [], self._without_pointers(error)
         for name in names:
             entry = self.read(name)
             if entry is None:
@@ -173,11 +173,15 @@ class Source(NamedTuple):
         text = "%s is not used: %s. Reinstall its package, with copies if its files are links (uv: --link-mode copy)."
         log.warning(text, folder, problem)
 
-    def _without_pointers(self) -> list[Rejected]:
+    def _without_pointers(self, error: OSError) -> list[Rejected]:
         if self.area == FETCHED:
             return []  # what a remote says of it comes later
-        exists = os.path.isdir(self.layout.root)
-        reason = "holds no entry for this description" if exists else "there is no such folder"
+        if not isinstance(error, FileNotFoundError):
+            reason = f"{error.filename} cannot be read ({error.strerror})"
+        elif os.path.isdir(self.layout.root):
+            reason = "holds no entry for this description"
+        else:
+            reason = "there is no such folder"
         return [Rejected(self.layout.root, reason)]
 
     def read(self, name: str) -> Entry | None:

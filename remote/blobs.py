@@ -5,6 +5,7 @@ Unpacking trusts nothing but the digests that a signed statement gives.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 LEVEL = 9
 """zstd's level: a library of 1 MB packs in 30 ms to a third, and unpacks in 2 ms at any level."""
 MAX_FILES = 10_000
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk, a quota or a limit that has no room for what a store sends."""
 MAX_BLOB_BYTES, MAX_UNPACKED_BYTES = 2 << 30, 4 << 30
 
 
@@ -137,12 +140,15 @@ def check(file: IO[bytes], blob: Blob) -> None:
 def fetch(store: ObjectStore, tree: Tree, folder: str, name: str) -> list[File]:
     """Fetches a tree from a store to the new folder `name` in a staging folder; returns its files.
 
-    Raises StoreError, BlobError if the store has lost the blob or a part of it, and what `unpack` raises.
+    Raises StoreError, BlobError if the store has lost the blob or a part of it, OSError for this machine's disk, and
+    what `unpack` raises.
     """
     with open(os.path.join(folder, "blob"), "w+b") as file:
         try:
             store.download(tree.blob.name, file, tree.blob.size)
         except StoreError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL:
+                raise error.__cause__ from None  # of this machine's disk: nothing is wrong with the blob
             store.exists(tree.blob.name)  # a store that answers has other blobs: this one alone is not used
             raise BlobError(str(error)) from error
         return unpack(file, tree, os.path.join(folder, name))

@@ -29,6 +29,7 @@ from .statements import UnreadableStatement
 from .take import FAILURES, ConfiguredRemotes, Taken, UnfitError, Wanted
 
 if TYPE_CHECKING:
+    from opforge.cache.layout import Layout
     from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
@@ -108,6 +109,10 @@ class RemoteEntries:
             return False, (*rejected, Rejected(str(request.store.layout), str(error)))
         is_new, others = self._fetch_once(remotes, wanted) if remotes else (False, ())
         return is_new, (*rejected, *others)
+
+    def drop_withdrawn(self, layout: Layout) -> None:
+        """Removes from a store what its signer has withdrawn from use: who has all that it needs fetches nothing."""
+        self._remotes.drop_withdrawn("fetch", layout)
 
     def offered(self, request: Request) -> Sought[str]:
         """Returns a line for the entry that would be fetched; empty if there is none. Asks again after a miss."""

@@ -10,6 +10,8 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from opforge.errors import SettingError
 from opforge.foundation import settings
 
+from .stores.urls import named
+
 EXPECTED = (
     "a URL such as https://cache.example/ops or file:///shared/ops?push=1;"
     " the options are push=1, flags=1 and unsigned=1"
@@ -30,9 +32,8 @@ class Remote(NamedTuple):
     """Whether what was built with the user's own flags is published too."""
 
     def __str__(self) -> str:
-        """Returns the URL without credentials and options."""
-        parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        """Returns the URL by which the store is named: without credentials, and with few options."""
+        return named(self.url)
 
     @property
     def is_local(self) -> bool:

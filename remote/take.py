@@ -205,6 +205,21 @@ class ConfiguredRemotes:
             if problems:
                 log.warning("%s: what %s offers cannot be used: %s", wanted.what, remote, counted(problems))
 
+    def drop_withdrawn(self, what: str, layout: Layout) -> None:
+        """Removes from a store what any key has withdrawn from use, by lists that are read now. See the function."""
+        try:
+            trusted = trust_file.read()
+        except TrustFileError:
+            return  # the use of what was fetched says so
+        signers = [each for each in trusted.keys if not each.problem(time.time())]
+        for remote in self.all if signers else ():
+            if remote.is_unsigned or (settings.offline() and not remote.is_local):
+                continue
+            try:
+                _drop_listed(what, remote, trusted, signers, layout, is_fresh=True)
+            except FAILURES as error:
+                self.failed(remote, what, error)
+
     def offered(self, wanted: Wanted) -> Sought[str]:
         """Returns a line for the artifact that would be fetched; empty if there is none. Asks again after a miss."""
         remotes, rejected = self.asked(wanted, is_miss=True)
@@ -375,15 +390,27 @@ def drop_withdrawn(what: str, subject: str, layout: Layout) -> None:
         if remote.is_unsigned or remembered_answers.not_asked(remote):
             continue
         try:
-            lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, False)
-            for each in signers:
-                try:
-                    if listed := lists.of(each):
-                        reverification.drop_withdrawn(layout, listed)
-                except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
-                    _warn_unknown(what, remote, error)
-        except (RemoteError, ExtraNotInstalledError, OSError) as error:
+            _drop_listed(what, remote, trusted, signers, layout)
+        except FAILURES as error:
             remembered_answers.note_failure(remote, error)
+            _warn_unknown(what, remote, error)
+
+
+def _drop_listed(
+    what: str,
+    remote: Remote,
+    trusted: trust_file.Trust,
+    signers: Iterable[trust_file.TrustedKey],
+    layout: Layout,
+    is_fresh: bool = False,
+) -> None:
+    """Removes what the lists of these keys in a remote have withdrawn. Raises FAILURES."""
+    lists = Lists(open_store(remote.url, settings.offline()), remote, trusted, is_fresh)
+    for each in signers:
+        try:
+            if listed := lists.of(each):
+                reverification.drop_withdrawn(layout, listed)
+        except (DamagedListError, StoreBehindError) as error:  # of this key's list alone
             _warn_unknown(what, remote, error)
 
 

@@ -17,6 +17,7 @@ from opforge.packages.installed.releases import Installed
 from opforge.packages.registry import install_release, kept_releases, selection
 from opforge.packages.registry.selection import Choice, Source
 from opforge.remote import statements
+from opforge.remote.stores.urls import without_credentials
 from opforge.remote.transfer import Report, ignore
 
 from . import install_hub_locked, locking, required
@@ -66,7 +67,7 @@ def install_locked(
             installed.append(install_release.install_release(root, choice, report))
         except OpforgeError as error:
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
-        install_release.note_withdrawals(root, among)
+        install_release.note_withdrawals(among, root)
     if missing:
         advice = "Get everything with: opforge install --frozen --remote URL"
         raise KernelLockError(f"{folder}/opforge.lock", missing, advice)
@@ -78,7 +79,7 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
     for source in among:
         where = f"{source.remote}/{statements.name_of(kernel.digest)}"
         # Whether another remote has it only that remote can say.
-        is_known = len(among) == 1 or str(source.remote) == kernel.source
+        is_known = len(among) == 1 or without_credentials(source.remote.url) == kernel.source
         signed = kept_releases.signed(source.store, kernel.digest, where, is_known)
         if signed is None:
             continue

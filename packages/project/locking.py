@@ -10,6 +10,7 @@ from opforge.packages.form import version
 from opforge.packages.form.version import Range
 from opforge.packages.registry import dependencies, selection
 from opforge.packages.registry.selection import Choice, Source, Verified
+from opforge.remote.stores.urls import without_credentials
 
 from . import lock_file, required
 from .lock_file import LockedKernel, LockFile
@@ -83,7 +84,7 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
         name,
         verified.release.version,
         verified.signed.digest,
-        str(verified.source.remote),
+        without_credentials(verified.source.remote.url),
         tuple(sorted(reasons)),
     )
 

@@ -15,7 +15,7 @@ from opforge.packages.form import names, version
 from opforge.packages.form.version import Version
 from opforge.packages.installed import add, releases
 from opforge.packages.installed.folders import make_readable, make_root
-from opforge.packages.installed.layout import Root
+from opforge.packages.installed.layout import Root, roots
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote import blobs
 from opforge.remote.blobs import BlobError
@@ -55,15 +55,20 @@ def install_release(root: Root, choice: Choice, report: Report = ignore) -> tupl
         raise add.unwritable(root, f"{name} {number}", error) from error
 
 
-def note_withdrawals(root: Root, among: Iterable[Source]) -> None:
-    """Notes in a folder what the lists of withdrawals say of its releases that were read: `get_kernel` reads no list.
+def note_withdrawals(among: Iterable[Source], *chosen: Root) -> None:
+    """Notes what the lists of withdrawals that were read say of installed releases: `get_kernel` reads no list.
 
-    Raises OSError.
+    Notes it in each folder in which packages are looked for, and in the chosen ones. Raises OSError of those.
     """
-    for source in among:
-        for listed in (*source.lists.read, *source.recent_lists.read):
-            for name, said in listed.withdrawn.items():
-                _note(root, listed.key, name, said)
+    lists = [listed for source in among for listed in (*source.lists.read, *source.recent_lists.read)]
+    for root in dict.fromkeys([*chosen, *roots()]):
+        try:
+            for listed in lists:
+                for name, said in listed.withdrawn.items():
+                    _note(root, listed.key, name, said)
+        except OSError:
+            if root in chosen:
+                raise  # another may be the site's, or of a read-only environment
 
 
 def _note(root: Root, key: str, name: str, said: Withdrawal) -> None:

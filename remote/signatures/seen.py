@@ -24,7 +24,7 @@ from opforge.errors import LockTimeoutError
 from opforge.foundation import environment, formats, settings
 from opforge.foundation import file_owners as owners
 from opforge.foundation.files import can_write, make_folder, write_file
-from opforge.remote.stores.urls import resolved, spelled, without_credentials
+from opforge.remote.stores.urls import named, resolved, spelled
 
 from .signing import Named
 
@@ -192,7 +192,7 @@ def _require_writable() -> None:
 def _keep(path: str, store: str, signer: Named, stated: Seen, is_damaged: bool = False) -> None:
     """Writes a record, unless another process has written a newer one meanwhile. Raises _Unkept."""
     parts = {
-        "store": without_credentials(store),
+        "store": named(store),
         "signer": str(signer),
         "number": stated.number,
         "digest": stated.digest,

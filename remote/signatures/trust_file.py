@@ -43,6 +43,10 @@ PLAIN = r"([A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)?"
 SCOPES = f"{', '.join(map(scope_of, KINDS))} with globs, such as op:*, 'op:my_*' or 'package:acme/*'; {FORMER_NAMED}"
 
 
+CHANGED = "Somebody has changed it in the remote, or the key's holder has another key of that name: ask the holder"
+"""Advice about a signature by the name of a trusted key that is not that key's."""
+
+
 def scope(text: str) -> str:
     """Returns a text that says what a key may sign. Raises ValueError for any other text."""
     kind, _, glob = text.partition(":")
@@ -125,7 +129,7 @@ class Trust(NamedTuple):
         Nothing of the bytes is parsed. `what` names them in messages. Raises SignatureError if there is no such key,
         with the reason for each signature.
         """
-        accepted, reasons = list[TrustedKey](), list[str]()
+        accepted, reasons, is_other = list[TrustedKey](), list[str](), False
         for signature in signatures:
             keys = [trusted for trusted in self.keys if trusted.key.name == signature.name]
             if not keys:
@@ -133,7 +137,7 @@ class Trust(NamedTuple):
             for trusted in keys:
                 problem = trusted.problem(now or time.time())
                 if not problem and not signing.is_signed(data, signature, trusted.key):
-                    problem = f"the signature by {signature.name} is not of these bytes"
+                    problem, is_other = f"the signature by {signature.name} is not of these bytes", True
                 if problem:
                     reasons.append(problem)
                 else:
@@ -141,12 +145,11 @@ class Trust(NamedTuple):
         if accepted:
             return accepted
         reason = "; ".join(dict.fromkeys(reasons)) or "it has no signature"
-        raise SignatureError(
-            what,
-            reason,
+        hint = (
             "Get a public key from its holder, not from the remote, and run: opforge key trust NAME:KEY --for SCOPE"
-            f" (it is written to {self.path})",
+            f" (it is written to {self.path})"
         )
+        raise SignatureError(what, reason, CHANGED if is_other else hint)
 
 
 def allowed(signers: Sequence[TrustedKey], name: str, what: str) -> list[TrustedKey]:
@@ -190,7 +193,9 @@ def content() -> tuple[str, bytes | None]:
     except FileNotFoundError:
         return path, None
     except (OSError, ValueError) as error:
-        raise TrustFileError(path, getattr(error, "strerror", None) or str(error), "Correct or remove it") from error
+        is_closed = isinstance(error, PermissionError)
+        hint = f"Its owner runs: chmod a+r {path}, and a+x for its folder" if is_closed else "Correct or remove it"
+        raise TrustFileError(path, getattr(error, "strerror", None) or str(error), hint) from error
     real = os.path.dirname(os.path.realpath(path))
     if os.path.islink(path) and (problem := owners.folder_problem(real, trusted, for_file_inside=True)):
         raise TrustFileError(path, *problem)

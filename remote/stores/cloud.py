@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,13 +16,27 @@ from opforge.errors.base import printable
 
 from . import preconditions
 from .protocol import ListedObject, ObjectStore, StoredObject, check_name, check_prefix, is_name
-from .urls import OPENING, StoreUrl, split
+from .urls import OPENING, StoreUrl, split, without_credentials
 
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
 """Scheme -> the options that may be in the URL. Everything else is read from the environment, such as credentials."""
 REQUEST_SECONDS, SECONDS, BYTES_PER_SECOND = 20.0, 60.0, 256_000.0
 """Time limits of one try of a request and of all its tries; for a blob, plus its transfer time at this rate."""
 MAX_REASON_CHARACTERS = 300
+CREDENTIALS = (
+    "Set the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check what they allow; or, for a"
+    " public bucket, add skip_signature=true to the URL"
+)
+HINTS = {
+    "//169.254.": CREDENTIALS,  # the service of a cloud's machines, asked for their role if no credentials are set
+    "InvalidCertificate": "Set SSL_CERT_FILE to a file with the certificate of its authority",
+    "BadScheme": "Name the server in the URL, ?endpoint=http://HOST:PORT: that allows one without TLS",
+}
+"""By a part of a reason: what to do about it."""
+CAUSE = re.compile(r'<Message>([^<]*)|(InvalidCertificate)\(\s*(\w+)|(?:message|error): "([^"]+)"|(BadScheme)')
+"""In a message of obstore, after its first line: the server's own words, or the first cause."""
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+"""The codes of S3's and of Azure's answers that there is no such bucket."""
 _KEYS = {"account": "account_name"}
 _used_by_pid = 0
 """The process that has used obstore. Its threads do not exist in a forked child, which would wait for them for ever."""
@@ -46,7 +61,7 @@ def open_url(url: str) -> CloudStore:
     def open_for(size: int) -> Any:
         timed = {**client, "timeout": f"{1000 * (REQUEST_SECONDS + size / BYTES_PER_SECOND):.0f}ms"}
         try:
-            return from_url(parts.text, config=options, client_options=timed, retry_config=retries)  # type: ignore
+            return from_url(without_credentials(url), config=options, client_options=timed, retry_config=retries)  # type: ignore
         except Exception as error:
             raise StoreError(parts.text, OPENING, _reason(error), "Check its options and the environment") from None
 
@@ -69,7 +84,9 @@ class CloudStore(ObjectStore):
         with self._errors(f"get {check_name(self.url, name)}") as operation:
             try:
                 result = obstore.get(self._store, name)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if any(f"<Code>{code}</Code>" in str(error) for code in NO_BUCKET):
+                    raise  # a name with a mistake would look like a store that has nothing, and say nothing
                 return None
             size = result.meta["size"]
             if size > limit:
@@ -198,21 +215,22 @@ class CloudStore(ObjectStore):
         global _used_by_pid
         if _used_by_pid not in (0, os.getpid()):
             reason = "the process that forked this one has used such a store, and its threads do not exist here"
-            raise StoreError(self.url, operation, reason, "Fork before the first use, or start a new process (spawn)")
+            # As an error of this process, and not the store's: others on this machine go on to ask it.
+            raise StoreError(self.url, OPENING, reason, "Fork before the first use, or start a new process (spawn)")
         _used_by_pid = os.getpid()
         import obstore
 
         try:
             yield operation
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-            hint = "Set the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and check what they allow"
-            raise StoreError(self.url, operation, _reason(error), hint) from None
+            raise StoreError(self.url, operation, _reason(error), CREDENTIALS) from None
         except FileNotFoundError as error:
             raise StoreError(self.url, operation, _reason(error), "Check the bucket's name, or publish it") from None
         except (obstore.exceptions.BaseError, OSError, ValueError) as error:
-            raise StoreError(
-                self.url, operation, _reason(error), "Check the URL, its options and the network"
-            ) from None
+            reason = _reason(error)
+            fitting = (hint for part, hint in HINTS.items() if part in reason)
+            hint = next(fitting, "Check the URL, its options and the network")
+            raise StoreError(self.url, operation, reason, hint) from None
 
     def _late_error(self, operation: str, done: int, size: int) -> StoreError:
         seconds = SECONDS + size / BYTES_PER_SECOND
@@ -241,9 +259,12 @@ def _write(file: BinaryIO, chunk: Any, url: str, operation: str) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the first line of a message: the others repeat it in the form of a debugger."""
-    text = str(error).strip().partition("\n")[0]
-    return printable(text[:MAX_REASON_CHARACTERS]).rstrip(" .:") or type(error).__name__
+    """Returns the first line of a message, with the cause: the other lines repeat it in the form of a debugger."""
+    first, _, others = str(error).strip().partition("\n")
+    text, cause = first.partition("<?xml")[0][:MAX_REASON_CHARACTERS].rstrip(" .:"), CAUSE.search(others)
+    if cause:
+        text += f": {' '.join(filter(None, cause.groups()))[:MAX_REASON_CHARACTERS]}"
+    return printable(text).rstrip(" .:") or type(error).__name__
 
 
 def _not_installed(parts: StoreUrl) -> StoreError:

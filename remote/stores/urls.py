@@ -8,16 +8,20 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from opforge.errors import StoreError
 
 OPENING = "opening the store"
 PORTS = {"http": 80, "https": 443}
+CREDENTIALS = r"\A([^/]*//)(?:[^/]*|[^/\[]*:(?!\d*/).*)@"
+"""What is before the host's name. A secret key may have a slash, which no URL may have there."""
+PLACES = ("account", "endpoint")
+"""The options that say which store it is: each account and each endpoint may have a bucket of one name."""
 
 
 class StoreUrl(NamedTuple):
-    """The parts of a store's URL. `text` is for messages: neither credentials nor options are in it."""
+    """The parts of a store's URL. `text` is what `named` returns of it."""
 
     scheme: str
     host: str
@@ -29,7 +33,17 @@ class StoreUrl(NamedTuple):
 
 def without_credentials(url: str) -> str:
     """Returns a URL, which may be malformed, without what is before the host's name and without its query."""
-    return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", url, maxsplit=1)[0])
+    return re.sub(CREDENTIALS, r"\1", re.split(r"[?#]", url, maxsplit=1)[0])
+
+
+def named(url: str) -> str:
+    """Returns the URL by which messages name a store, and by which what is known of it is kept.
+
+    It has no credentials, and of the options only PLACES.
+    """
+    places = sorted((name, without_credentials(value)) for name, value in parse_qsl(urlsplit(url).query))
+    query = urlencode([place for place in places if place[0] in PLACES], safe=":/")
+    return without_credentials(url) + (f"?{query}" if query else "")
 
 
 def spelled(url: str) -> str:
@@ -64,15 +78,15 @@ def split(url: str, options: Sequence[str]) -> StoreUrl:
     text = without_credentials(url)
     if not url.isprintable() or any(character.isspace() for character in url):
         raise StoreError(repr(text), OPENING, "it has spaces or control characters", "Write them as %20 or remove them")
+    address, *query = re.split(r"[?#]", url, maxsplit=1)
+    if text != address or "@" in unquote("".join(query)):
+        hint = "Remove them: a server's are in ~/.netrc or in the variable of ?token_env=NAME, a bucket's in variables"
+        raise StoreError(text, OPENING, "credentials are in the URL", hint)
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
         raise StoreError(text, OPENING, f"it is not a URL ({error})", "Expected SCHEME://HOST/PATH") from None
-    if parts.username is not None or parts.password is not None:
-        raise StoreError(
-            text, OPENING, "credentials are in the URL", "Remove them; use ~/.netrc, or ?token_env=NAME with a variable"
-        )
     if parts.fragment:
         raise StoreError(text, OPENING, "it has a fragment, '#...'", "Remove it")
     values: dict[str, str] = {}
@@ -85,4 +99,4 @@ def split(url: str, options: Sequence[str]) -> StoreUrl:
             hint = f"{did_you_mean(name, options)}Options of {parts.scheme}:// stores: {expected}"
             raise StoreError(text, OPENING, f"the option {shown} is {problem}", hint)
         values[name] = value
-    return StoreUrl(parts.scheme.lower(), parts.hostname or "", port, unquote(parts.path), values, text)
+    return StoreUrl(parts.scheme.lower(), parts.hostname or "", port, unquote(parts.path), values, named(url))

@@ -40,7 +40,7 @@ _REASONS = {
     errno.EACCES: ("permission denied", "Ask the folder's owner for access, or fix the modes of its files"),
     errno.EPERM: (
         "operation not permitted",
-        "Use a file system that has hard links and a folder that you may write to",
+        "The file system must have hard links. If others publish here too, no folder has the sticky bit: chmod -R -t",
     ),
     errno.EOPNOTSUPP: ("the file system has no hard links", "Use another file system"),
     errno.ELOOP: (

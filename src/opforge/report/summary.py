@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from opforge.accelerator.interface.deepspeed_names import DEVICE_BUILDERS
 from opforge.builders.no_builds import no_builds
+from opforge.foundation.settings import misspelt
 
 USABLE = ("ready", "cached", "fetchable", "buildable")
 BUILT = ("ready", "cached")
@@ -20,8 +20,7 @@ def attention(report: Mapping[str, Any]) -> list[str]:
     problems += [compiler["problem"] for compiler in report["compilers"]]
     problems += [f"{', '.join(names)}: {reason}" for reason, names in reasons(report).items()]
     for layer in report["cache"]["layers"]:
-        if not os.path.isdir(layer):
-            state = "is not a folder" if os.path.exists(layer) else "does not exist"
+        if state := misspelt.layer_problem(layer):
             problems.append(f"the layer {layer} {state}. Correct OPFORGE_CACHE_LAYERS, or make it: build-ops --out")
     problems += [f"remote {remote['url']}: {remote['problem']}" for remote in report["remotes"] if remote["problem"]]
     if report["aio"].get("problem"):

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from opforge.errors import StoreError
+from opforge.remote.stores import open_store
 from opforge.remote.stores.protocol import StoredObject
 
 NUMBERS = itertools.count()
@@ -128,8 +129,18 @@ def test_a_forked_child_reads_or_says_why_it_cannot(backend, name):
     assert backend.store.get(name, 100).data == b"shared"
 
 
-def test_neither_the_repr_nor_the_url_holds_options(backend):
-    assert "?" not in repr(backend.store) and "?" not in backend.store.url
+def test_of_the_options_the_url_holds_only_those_that_say_which_store_it_is(backend):
+    query = backend.store.url.partition("?")[2]
+    assert query.startswith("endpoint=http://127.0.0.1:") if backend.is_cloud else not query
+    assert "region" not in query and backend.store.url in repr(backend.store)
+
+
+def test_a_bucket_that_does_not_exist_is_no_store_that_has_nothing(backend):
+    if not backend.is_cloud:
+        pytest.skip("only buckets have names of their own")
+    store = open_store(backend.url.replace("://ops/", "://opps/"))
+    with pytest.raises(StoreError, match=r"404 Not Found: The specified \w+ does not exist\. Check the bucket's name"):
+        store.get("v1/x", 1)
 
 
 def test_an_object_is_stored_once(writable, name):

@@ -263,3 +263,15 @@ def test_two_users_publish_to_one_folder():
 
         assert as_nobody(replace) == "True" and replace() is True
         assert as_nobody(lambda: store.put_if_absent("v1/deeper/y", b"3")) == "True"
+
+
+@owners.as_root
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_sticky_bit_is_named_where_it_keeps_another_publisher_out():
+    with other_user.shared_folder(0o1777) as path:
+        store = FolderStore(f"file://{path}", path, void_seconds=0.5)
+        assert store.put_if_absent("v1/x", b"1")
+        version = store.get("v1/x", 9).version
+        assert "no folder has the sticky bit: chmod -R -t" in as_nobody(
+            lambda: store.put_if_unchanged("v1/x", b"2", version)
+        )

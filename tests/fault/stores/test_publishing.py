@@ -11,6 +11,8 @@ from support.remote import servers
 from support.remote.scripted import response, serve
 
 from opforge.errors import StoreError
+from opforge.remote import remembered_answers
+from opforge.remote.remotes import parse
 from opforge.remote.stores import cloud, open_store, preconditions
 from opforge.remote.stores.web import dav
 from opforge.remote.stores.web.store import WebStore
@@ -211,8 +213,9 @@ def test_a_folder_and_a_server_of_the_same_files_have_the_same_locks(apache):
 def test_a_forked_child_cannot_use_s3_and_says_so(monkeypatch):
     pytest.importorskip("obstore")
     monkeypatch.setattr(cloud, "_used_by_pid", os.getpid() + 1)
-    with pytest.raises(StoreError, match="the process that forked this one has used such a store"):
+    with pytest.raises(StoreError, match="the process that forked this one has used such a store") as caught:
         open_store("s3://bucket/ops?skip_signature=true").get("v1/x", 1)
+    assert not remembered_answers.note_failure(parse("s3://bucket/ops"), caught.value)  # other processes ask it
 
 
 @pytest.mark.test_all("needs obstore")
@@ -223,9 +226,37 @@ def test_a_bucket_that_cannot_be_reached_is_an_error_without_credentials(monkeyp
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-secret")
     url = f"s3://bucket/ops?region=us-east-1&endpoint=http://127.0.0.1:{servers.free_port()}"
     began = time.monotonic()
-    with pytest.raises(StoreError, match=r"^s3://bucket/ops: get v1/x failed: ") as raised:
+    with pytest.raises(StoreError, match=r"^s3://bucket/ops\?endpoint=http://127\S+: get v1/x failed: ") as raised:
         open_store(url).get("v1/x", 1)
     assert "hidden-secret" not in str(raised.value) and time.monotonic() - began < 20
+
+
+@pytest.mark.test_all("needs obstore")
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "PUT http://169.254.169.254/latest/api/token in 800 ms",
+            r"token in 800 ms\. Set the credentials.*skip_signature",
+        ),
+        (
+            "GET https://host\n\nDebug\n  InvalidCertificate(\n   UnknownIssuer,",
+            r"InvalidCertificate UnknownIssuer\. Set SSL_",
+        ),
+        ("GET http://host - builder error\n\nDebug\n  source: BadScheme,", r"BadScheme\. Name the server in the URL"),
+        (
+            'GET http://host\n\nDebug\n  message: "Connection refused",',
+            r"refused\. Check the URL, its options and the netw",
+        ),
+        ("GET http://host: 403: <?xml?>\n<Message>Access Denied</Message>", r"host: 403: Access Denied\. Check"),
+    ],
+)
+def test_an_error_of_s3_has_its_cause_and_what_to_do(monkeypatch, words, text):
+    obstore = pytest.importorskip("obstore")
+    monkeypatch.setattr(cloud, "_used_by_pid", 0)
+    store = cloud.CloudStore("s3://bucket/ops", lambda _size: None)
+    with pytest.raises(StoreError, match=text), store._errors("get v1/x"):
+        raise obstore.exceptions.GenericError(f"Error performing {words}")
 
 
 def test_a_missing_package_is_an_error_with_the_extra(monkeypatch):

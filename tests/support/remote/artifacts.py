@@ -275,7 +275,7 @@ class Package(Artifact):
         sources = selection.sources([self.nodes.url])
         for _one in selection.releases("acme/plain", version.ANY, sources):
             pass
-        install_release.note_withdrawals(self.root, sources)
+        install_release.note_withdrawals(sources, self.root)
 
     def use(self) -> str:
         from opforge.packages.load import get_kernel

@@ -92,6 +92,19 @@ def test_a_file_in_a_layers_place_is_named_as_one(tmp_path, monkeypatch):
     assert run("cache", "path").stderr == f"warning: {text}\n"
 
 
+def test_a_layer_that_cannot_be_read_or_is_none_is_named(tmp_path, monkeypatch):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "ops" / "v1").mkdir(parents=True)
+    (tmp_path / "new").mkdir()  # it is to be filled
+    layers = ":".join(f"{tmp_path}/{name}" for name in ("loop", "ops", "new"))
+    monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layers)
+    begin = f"warning: The layer {tmp_path}"
+    assert run("cache", "path").stderr.splitlines() == [
+        f"{begin}/loop, which OPFORGE_CACHE_LAYERS names, cannot be read (Too many levels of symbolic links).",
+        f"{begin}/ops, which OPFORGE_CACHE_LAYERS names, holds other files, and no ops of this format.",
+    ]
+
+
 def test_a_process_warns_once_when_something_is_not_in_the_cache(monkeypatch, caplog):
     monkeypatch.setattr(misspelt, "_warned", set())
     monkeypatch.setenv("OPFORGE_PREBUILD", "require")

@@ -8,11 +8,14 @@ import os
 
 import pytest
 from click.testing import CliRunner
+from support.remote.withdrawing import withdraw_release
 from support.text_files import write
 
 import opforge
 from opforge.cli import group
 from opforge.errors import KernelIncompatibleError
+from opforge.packages.load import get_kernel
+from opforge.remote.withdrawal_lists import LOADING
 
 
 @pytest.fixture
@@ -191,6 +194,18 @@ class TestProject:
         write(registry.scratch, "pyproject.toml", text)
         code, output = user("lock")
         assert code == 1 and "there is no [tool.opforge.kernels] in pyproject.toml" in output
+
+    def test_a_withdrawal_that_lock_has_read_stops_what_is_installed_in_any_folder(self, user, registry):
+        registry.publish()
+        write(registry.scratch, "kernels.toml", '[kernels]\n"acme/plain" = "1"\n')
+        assert user("install", "acme/plain", "--user")[0] == 0
+        assert opforge.get_kernel("acme/plain").VALUE == 1
+        withdraw_release(registry.store, "acme/plain@1", "it leaks", LOADING)
+        code, output = user("lock")
+        assert code == 1 and "the key ci has withdrawn it: it leaks" in output
+        get_kernel.reset()
+        with pytest.raises(KernelIncompatibleError, match="the key ci has withdrawn it: it leaks"):
+            opforge.get_kernel("acme/plain")
 
     def test_upgrading_what_the_project_does_not_have_is_refused(self, user, registry):
         registry.publish()

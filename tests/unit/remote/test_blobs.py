@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import resource
 import stat
 import subprocess
 import tarfile
@@ -18,6 +19,7 @@ from opforge.cache.keys import bytes_digest
 from opforge.cache.trees import File, digest_of_files
 from opforge.remote import blobs
 from opforge.remote.blobs import Blob, BlobError, Tree
+from opforge.remote.stores import open_store
 from opforge.remote.tar_reader import zstd
 
 FILES = {"__init__.py": "import torch\n", "_ops.py": "ops = 1\n", "lib.so": "library" * 1000, "deep/er/x.json": "{}"}
@@ -65,6 +67,24 @@ def written(path, *members, unpacked=None):
 def named(path, data, unpacked, digest="0" * 64):
     path.write_bytes(data)
     return Tree(digest, Blob(bytes_digest(data), len(data), unpacked))
+
+
+def test_a_blob_that_this_machine_has_no_room_for_is_no_fault_of_its_store(tmp_path):
+    write(tmp_path / "files", "lib.so", os.urandom(1 << 16).hex())
+    with (tmp_path / "blob").open("w+b") as file:
+        tree, _hashes = blobs.pack(str(tmp_path / "files"), ["lib.so"], file)
+        (tmp_path / "store").mkdir()
+        store = open_store((tmp_path / "store").as_uri())
+        assert store.put_if_absent(tree.blob.name, file)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as a disk that is full
+    try:
+        with pytest.raises(OSError, match="File too large"):  # not BlobError, after which it is not asked for again
+            blobs.fetch(store, tree, str(tmp_path), "first")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (tmp_path / "blob").unlink()
+    assert [file.path for file in blobs.fetch(store, tree, str(tmp_path), "second")] == ["lib.so"]
 
 
 def test_the_same_files_give_the_same_bytes(packed, folder, tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 import pytest
 from support import sample_ops
 from support.remote import op_offers
+from support.remote.artifacts import run
 from support.remote.nodes import reasons
 
 from opforge.builders import load_op
@@ -30,6 +32,16 @@ def test_an_entry_is_fetched_and_found_again(nodes, builder, entry, monkeypatch)
     again, _rejected = nodes.fetch(builder)
     assert (again.folder, again.origin) == (first.folder, nodes.url)
     assert again.record == entry.record
+
+
+def test_the_command_learns_of_a_withdrawal_although_nothing_is_missing(nodes, builder, entry, monkeypatch):
+    module = type(builder).__module__
+    monkeypatch.setattr(sys.modules[module], "Builder", type(builder), raising=False)
+    assert nodes.fetch(builder)[0].key == entry.key
+    assert run("fetch", f"{module}:Builder").startswith("present ")
+    run("withdraw", nodes.url, entry.key, "--stop-loading", "--key", "ci")
+    assert "the key ci has withdrawn it" in run("fetch", f"{module}:Builder", code=1)
+    assert nodes.fetch(builder)[0] is None
 
 
 def test_it_is_found_without_a_compiler(nodes, builder, entry, monkeypatch):

@@ -68,7 +68,7 @@ def test_a_prefix_that_is_no_path_is_refused(prefix):
         ("https://host/ops?tokn_env=", "the option 'tokn_env' is unknown. Did you mean 'token_env'?"),
         ("https://host/ops?token_env=A&token_env=B", "the option 'token_env' is twice"),
         ("https://host/ops?token_env=hid.den", "token_env is not the name of a variable"),
-        ("https://user:hidden@host/ops", "credentials are in the URL. Remove them; use ~/.netrc"),
+        ("https://user:hidden@host/ops", "credentials are in the URL. Remove them: a server's are in ~/.netrc"),
         ("https://host:port/ops", "it is not a URL"),
         ("https:///ops", "is not the name of a host"),
         ("https://host/a b", "it has spaces or control characters"),

@@ -6,8 +6,11 @@ import traceback
 
 import pytest
 
-from opforge.errors import SettingError
+from opforge.errors import SettingError, StoreError
+from opforge.remote import remembered_answers
 from opforge.remote.remotes import Remote, configured, parse
+from opforge.remote.signatures import seen, signing
+from opforge.remote.stores.urls import split
 
 
 def test_remotes_and_their_options(monkeypatch):
@@ -43,8 +46,35 @@ def test_options_of_the_store_stay_in_its_url():
     assert remote == Remote("https://cache.example/ops?token_env=TOKEN", pushes=True)
 
 
-def test_no_credentials_are_shown():
-    assert str(parse("https://me:secret@cache.example/ops?x=y")) == "https://cache.example/ops"
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:secret@cache.example/ops?x=y", "https://cache.example/ops"),
+        ("s3://id:sec/ret@bucket/ops", "s3://bucket/ops"),  # as many a secret key of S3
+        ("s3://bucket/ops?endpoint=http://me:secret@host:9000", "s3://bucket/ops?endpoint=http://host:9000"),
+    ],
+)
+def test_no_credentials_are_shown(url, shown):
+    assert str(parse(url)) == shown
+    with pytest.raises(StoreError, match="credentials are in the URL") as caught:
+        split(url, ["endpoint", "x"])
+    assert "sec" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["file:///team@site/ops", "http://host:8000/~me@site/ops", "http://[::1]:80/a@b"])
+def test_an_at_sign_in_the_path_is_a_part_of_it(url):
+    assert str(parse(url)) == split(url, ()).text == url
+
+
+def test_buckets_of_one_name_at_two_endpoints_are_two_stores():
+    first, second = (f"s3://bucket/ops?endpoint=http://{host}:9000&region=x" for host in ("one", "two"))
+    assert str(parse(first)) != str(parse(second)) and "region" not in str(parse(first))
+    assert split(first, ["endpoint", "region"]).text == str(parse(first))
+    remembered_answers.note_failure(parse(first), StoreError("s3://bucket/ops", "get v1/x", "it is away", "Wait"))
+    assert remembered_answers.failure(parse(first)) and not remembered_answers.failure(parse(second))
+    key = signing.Named("ci", b"k" * 32)
+    assert not seen.problem(str(parse(first)), key, seen.Seen(2, "a"))
+    assert not seen.problem(str(parse(second)), key, seen.Seen(1, "b"))
 
 
 @pytest.mark.parametrize(

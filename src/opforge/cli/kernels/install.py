@@ -116,7 +116,7 @@ def _installed(
     try:
         chosen = [_chosen(text, among, all_platforms) for text in kernels if not is_folder(text)]
     finally:
-        installing.note_withdrawals(root, among)
+        installing.note_withdrawals(among, root)
     show_unsigned([choice.verified for choices in chosen for choice in choices])
     results = [(_from_folder(root, text), True) for text in filter(is_folder, kernels)]
     with Transfers(as_json) as transfers:

@@ -34,6 +34,7 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
     """
     from opforge.packages.project import lock_file, locking
     from opforge.packages.registry import selection
+    from opforge.packages.registry.install_release import note_withdrawals
 
     folder = os.getcwd()
     if check and (upgrade or names):
@@ -55,7 +56,11 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
                 click.echo(f"{lock_file.FILE} is what the project requires")
         sys.exit(FAILED if problems else 0)
     chosen = names if names else () if upgrade else None
-    lock, changes = locking.make(folder, selection.sources(urls), chosen, show_unsigned)
+    among = selection.sources(urls)
+    try:
+        lock, changes = locking.make(folder, among, chosen, show_unsigned)
+    finally:
+        note_withdrawals(among)
     is_new = lock_file.write(folder, lock)
     if as_json:
         kernels = [

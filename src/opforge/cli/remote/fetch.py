@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -15,7 +16,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
-from opforge.errors import OpIncompatibleError
+from opforge.errors import CacheDirError, LayerError, OpIncompatibleError
 
 from .stores import parsed
 
@@ -65,6 +66,7 @@ def command(
       opforge fetch CPUAdam --cpu-level x86-64-v4
       opforge fetch --remote https://cache.example/ops my_package.ops:ReluBuilder
     """
+    from opforge.cache.current_store import current_store
     from opforge.remote import remotes
     from opforge.remote.entry_source import RemoteEntries
 
@@ -72,6 +74,8 @@ def command(
     if not named:
         raise click.UsageError("no remote is named: expected --remote URL, or OPFORGE_REMOTES.")
     source, outcomes, requested = RemoteEntries(named, is_fresh=True), list[Outcome](), all_targets(targets, levels)
+    with suppress(CacheDirError, LayerError):  # each op says so
+        source.drop_withdrawn(current_store().layout)
     for selected in select(kinds.by_kind(ops, "fetch")["op"], requested):
         outcomes.append(fetched(selected, source, debug, sanitize, is_requested=bool(requested)))
         if not as_json:

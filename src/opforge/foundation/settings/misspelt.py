@@ -1,11 +1,11 @@
-"""Warnings about settings that do nothing: misspelt names, missing layers."""
+"""Warnings about settings that do nothing: misspelt names, layers that are missing or cannot be read."""
 
 from __future__ import annotations
 
 import logging
 import os
 
-from opforge.foundation import settings
+from opforge.foundation import formats, settings
 
 log = logging.getLogger("opforge")
 PREFIX = "OPFORGE_"
@@ -24,7 +24,7 @@ def warn_of_useless_settings() -> None:
 
 
 def problems() -> list[str]:
-    """Returns the problems of the environment: variables with almost a setting's name, layers that are not folders."""
+    """Returns the problems of the environment: variables with almost a setting's name, layers that provide nothing."""
     import difflib
 
     known = [setting.variable for setting in settings.TABLE.values()]
@@ -35,19 +35,30 @@ def problems() -> list[str]:
     ]
     texts += _unknown_owners()
     for layer in settings.cache_layers():
-        if not os.path.isdir(layer):
-            source = settings.cache_layers.found()[1]
-            if os.path.exists(layer):
-                texts.append(f"The layer {layer}, which {source} names, is not a folder.")
-                continue
+        if problem := layer_problem(layer):
             try:
-                beside = os.listdir(os.path.dirname(layer))
+                beside = [] if os.path.lexists(layer) else os.listdir(os.path.dirname(layer))
             except OSError:
                 beside = []
             names = difflib.get_close_matches(os.path.basename(layer), beside, n=1)
             near = f" Did you mean {os.path.join(os.path.dirname(layer), names[0])}?" if names else ""
-            texts.append(f"The layer {layer}, which {source} names, does not exist.{near}")
+            texts.append(f"The layer {layer}, which {settings.cache_layers.found()[1]} names, {problem}.{near}")
     return texts
+
+
+def layer_problem(layer: str) -> str:
+    """Returns why a layer provides nothing, such as "does not exist"; empty if it may. An empty one is to be filled."""
+    try:
+        os.stat(f"{layer}/{formats.STORE}/descriptions/.")  # the dot asks for the right to search the folder
+    except FileNotFoundError:
+        if not os.path.isdir(layer):
+            return "does not exist"
+        return "holds other files, and no ops of this format" if os.listdir(layer) else ""
+    except NotADirectoryError:
+        return "is not a folder"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return ""
 
 
 def _unknown_owners() -> list[str]:

@@ -111,6 +111,10 @@ def test_a_layers_entry_that_is_not_used_has_its_reason(fake_op, tmp_path):
     assert layer.find(DESCRIPTION, lambda _record: Fit("it needs torch 9"), paths, disk) == (None, (unfit,))
     none = (str(fake_op.folder / "store"), "holds no entry for this description")
     assert layer.find("another", lambda _record: Fit(), paths, disk) == (None, (none,))
+    place = fake_op.folder / "store" / "v2" / "descriptions" / "closed"
+    place.touch()  # as a folder that this user may not read: the entry may be there
+    unread = (str(fake_op.folder / "store"), f"{place} cannot be read (Not a directory)")
+    assert layer.find("closed", lambda _record: Fit(), paths, disk) == (None, (unread,))
 
 
 def test_of_several_entries_the_one_with_the_highest_rank_is_used(fake_op, tmp_path):

@@ -57,6 +57,12 @@ def test_a_folder_with_a_v2_of_the_users_is_no_store(data):
     assert contents(data) == before
 
 
+def test_a_layer_in_a_stores_place_is_not_to_be_removed(tmp_path):
+    text_files.write(tmp_path, f"{VERSION}/entries/x/record.json", "{}")
+    with pytest.raises(CacheDirError, match=r"/opforge\. If it is a layer, name it in OPFORGE_CACHE_LAYERS$"):
+        current_store.prepare(str(tmp_path), ME)
+
+
 @pytest.mark.parametrize("choose", [lambda layout: gc.over_limit(layout, time.time(), 0, 0.0), gc.everything])
 def test_nothing_is_chosen_to_be_removed_in_what_is_no_store(data, choose):
     with pytest.raises(CacheDirError, match=r"it has a folder v2, but no CACHEDIR\.TAG of opforge's\. Nothing was rem"):

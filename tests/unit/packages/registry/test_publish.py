@@ -266,7 +266,7 @@ class TestWithdrawing:
         def ask():
             among = registry.sources()
             selection.choose("acme/plain", version.ANY, among)
-            install_release.note_withdrawals(registry.root, among)
+            install_release.note_withdrawals(among, registry.root)
             get_kernel.reset()
 
         registry.install()

@@ -144,13 +144,13 @@ class TestFetch:
         monkeypatch.chdir(tmp_path)
         with serve(lambda *_request: response("500 Internal Server Error")) as script:
             shown = run(fetch.command, "--remote", script.url, *ops)
-        assert len(script.requests) == 3  # its tries for the first op
+        assert len(script.requests) == 3  # its tries for the list of withdrawals
         assert [line for line in shown.splitlines() if "missing" in line] == [
             f"missing {op} for {line.rpartition(' ')[2]}" for op, line in zip(ops, shown.splitlines()[::2], strict=True)
         ]
         first, second = shown.splitlines()[1::2]
-        assert first.startswith(f"  {script.url}: get v1/topics/op/") and "500 Internal Server Error (tried 3" in first
-        assert second.startswith(f"  {script.url}: it is not asked again: get v1/topics/op/")
+        assert first == second and "500 Internal Server Error (tried 3" in first
+        assert first.startswith(f"  {script.url}: it is not asked again: get v1/withdrawals/ci.json failed")
 
     def test_an_offer_that_is_rejected_names_the_op_once(self, nodes, builder, entry, caplog):
         nodes.trust(signing.public_of(signing.new_secret("lab")))

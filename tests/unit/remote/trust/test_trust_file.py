@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -64,6 +65,10 @@ def test_another_key_with_a_trusted_name_is_refused(secret):
 
 def test_a_signature_of_other_bytes_is_refused(secret):
     assert refusal(trusted(secret), signing.sign(b"other", secret)) == "the signature by ci is not of these bytes"
+    with pytest.raises(
+        SignatureError, match="Somebody has changed it in the remote, or the key's holder has another key"
+    ):
+        trusted(secret).signers("it", DATA, [signing.sign(b"other", secret)], JULY)
 
 
 def test_a_key_that_has_ended_is_refused(secret):
@@ -310,6 +315,20 @@ def test_keys_that_are_changed_at_the_same_time_are_all_kept(secret, monkeypatch
             future.result(timeout=60)
     revoked = {entry.key.name: bool(entry.revoked) for entry in trust_file.read().keys}
     assert revoked == {"ci": True, "lab0": False, "lab1": False}
+
+
+def test_a_trust_file_that_its_owner_alone_can_read_is_an_error_for_others(monkeypatch):
+    """As root's is in /etc, which `opforge key trust` makes with mode 0600."""
+    trust_file.write(trust_file.read())
+
+    def closed(*_arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(trust_file, "read_file", closed)
+    with pytest.raises(
+        TrustFileError, match=r"Permission denied\. Its owner runs: chmod a\+r .*trust\.json, and a\+x for"
+    ):
+        trust_file.read()
 
 
 def test_a_trust_file_in_a_folder_that_cannot_be_written_is_an_error(monkeypatch):
