@@ -25,7 +25,7 @@ from opforge.cache.layout import PACKAGE_LAYER, VERSION
 
 from . import project_ops
 from .project_ops import BACKEND, EXPECTED, OpsConfig, build_layer, config_problem, unknown_keys
-from .wheel_tag import Tag, records_of, wheel_tag
+from .wheel_tag import Tag, combined, records_of, wheel_tag
 
 __all__ = ["commands"]
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hip", ".sycl", ".cl")
@@ -146,14 +146,19 @@ def commands(
             super().finalize_options()
 
         def get_tag(self) -> tuple[str, str, str]:
-            tag = _built_tag(self.get_finalized_command("build_ops"))
-            if tag is None or self.plat_name_supplied:
-                default: tuple[str, str, str] = super().get_tag()
-                return default
-            if tag.reason:
+            default = Tag(*super().get_tag())
+            # An editable install has no ops: what the build folder has is an earlier wheel's.
+            is_editable = "editable_wheel" in self.distribution.command_obj
+            ops = None if is_editable else _built_tag(self.get_finalized_command("build_ops"))
+            if ops is None or self.plat_name_supplied:
+                return default[:3]
+            if ops.reason:
                 advice = "opforge repair-wheel WHEEL copies such a library into it"
-                self.warn(f"opforge: the wheel is for systems like this one only: {tag.reason}; {advice}")
-            return tag.python, tag.abi, tag.platform
+                self.warn(f"opforge: the wheel is for systems like this one only: {ops.reason}; {advice}")
+            try:
+                return (combined(default, ops) if self.distribution.has_ext_modules.own else ops)[:3]
+            except ValueError as error:
+                raise OptionError(f"opforge: the project's own libraries: {error}") from error
 
     return {"build_ops": BuildOpsHere, "build": BuildWithOps, "bdist_wheel": WheelWithOps}
 
@@ -189,9 +194,20 @@ def default_targets() -> tuple[str, ...]:
         raise OptionError(f"opforge: {error}") from error
 
 
+class _HasLibraries:
+    """Says that a project has libraries: its ops, and if `own` is true extension modules too."""
+
+    def __init__(self, own: bool) -> None:
+        self.own = own
+
+    def __call__(self) -> bool:
+        return True
+
+
 def _mark_as_binary(distribution: Any) -> None:
     """Makes setuptools install the package where libraries belong, and mark the wheel as not pure."""
-    distribution.has_ext_modules = lambda: True
+    if not isinstance(distribution.has_ext_modules, _HasLibraries):
+        distribution.has_ext_modules = _HasLibraries(bool(distribution.has_ext_modules()))
 
 
 def _files(folder: str) -> Iterator[str]:

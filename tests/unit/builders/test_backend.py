@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import types
 import zipfile
 
 import pytest
 
 from opforge import backend
-from opforge.backend.wheel_file import Wheel, combined
+from opforge.backend.wheel_file import Wheel
 from opforge.builders import project_ops
-from opforge.builders.wheel_tag import Tag
+from opforge.builders.wheel_tag import Tag, combined
 from opforge.errors import BuilderError
 
 OPS = Tag("py3", "none", "manylinux_2_17_x86_64")
@@ -37,14 +38,16 @@ TORCHS = Tag("cp311", "cp311", "linux_x86_64")
     ],
 )
 def test_the_tag_is_what_both_the_wheel_and_its_ops_need(wheel, ops, expected):
-    assert combined(wheel, ops, "mine.whl") == expected
+    assert combined(wheel, ops) == expected
 
 
 def test_a_wheel_for_another_machine_than_its_ops_is_an_error():
+    path = "/x/mine-1-cp311-cp311-manylinux_2_17_aarch64.whl"
+    wheel = Wheel(path, "/x", "mine-1", Tag("cp311", "cp311", "manylinux_2_17_aarch64"), "mine-1.dist-info")
     with pytest.raises(BuilderError) as caught:
-        combined(Tag("cp311", "cp311", "manylinux_2_17_aarch64"), OPS, "/x/mine-1-cp311-cp311-linux_aarch64.whl")
+        wheel.write("/x", OPS)
     assert str(caught.value) == (
-        "opforge.backend: mine-1-cp311-cp311-linux_aarch64.whl is for aarch64, and its ops are for x86_64."
+        f"opforge.backend: {os.path.basename(path)}: it is for aarch64, and its ops are for x86_64."
         " Correct `targets` in [tool.opforge]"
     )
 
