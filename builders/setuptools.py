@@ -11,6 +11,7 @@ or in setup.py: `setup(cmdclass=commands(ops=[...], targets=[...]))`.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,12 +58,14 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         if self.editable_mode:
             return  # in an editable install, load() builds
         self.run_command("build_py")  # done already within `build`; as a command of its own, nothing else copies files
+        # The build folder may hold the ops of earlier wheels, also in a package that has none any more. What else lies
+        # in the layers is the author's.
+        for built in glob.glob(os.path.join("*", PACKAGE_LAYER, VERSION), root_dir=self.build_lib):
+            shutil.rmtree(os.path.join(self.build_lib or "", built), ignore_errors=True)
         for package, ops in self.config.by_package().items():
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):
                 raise OptionError(f"opforge: there is no package {package!r} in this project; {EXPECTED}")
-            # It may hold entries of earlier versions. What else lies in the folder is the author's.
-            shutil.rmtree(os.path.join(layer, VERSION), ignore_errors=True)
             self._build(ops, layer)
 
     def _build(self, ops: Sequence[str], layer: str) -> None:

@@ -125,6 +125,17 @@ def test_ops_for_another_machine_than_the_extension_modules_are_an_error(project
         command.get_tag()
 
 
+def test_ops_of_an_earlier_wheel_are_removed_from_packages_that_have_none_any_more(project, built, tmp_path):
+    command = project('[tool.opforge]\nops = ["missing.ops:A"]\n').get_command_obj("build_ops")
+    command.ensure_finalized()
+    entry = built(command, "mine", "x86_64")
+    kept = tmp_path / command.build_lib / "mine/_opforge_ops/the_authors.txt"
+    kept.touch()
+    with pytest.raises(OptionError, match="there is no package 'missing'"):
+        command.run()
+    assert kept.exists() and not entry.exists()
+
+
 def test_the_tag_is_chosen_after_other_hooks_have_added_extensions():
     assert setuptools_hook.finalize.order > getattr(compat_hook.finalize, "order", 0)
 
