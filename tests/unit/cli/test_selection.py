@@ -191,7 +191,7 @@ def test_a_module_that_does_not_exist_is_refused():
 
 def test_a_module_with_a_missing_dependency_is_refused(write_module):
     name = write_module("import no_such_module")
-    with pytest.raises(BuilderError, match="its module needs 'no_such_module', which is not installed. Install it"):
+    with pytest.raises(BuilderError, match=r"its module needs 'no_such_module', which is not installed\. Install it"):
         selection.select([f"{name}:Relu"])
 
 
