@@ -153,8 +153,10 @@ def commands(
             # An editable install has no ops: what the build folder has is an earlier wheel's.
             is_editable = "editable_wheel" in self.distribution.command_obj
             ops = None if is_editable else _built_tag(self.get_finalized_command("build_ops"))
-            if ops is None or self.plat_name_supplied:
+            if ops is None:
                 return default[:3]
+            if self.plat_name_supplied:
+                ops = ops._replace(platform=default.platform, reason="")
             if ops.reason:
                 advice = "opforge repair-wheel WHEEL copies such a library into it"
                 self.warn(f"opforge: the wheel is for systems like this one only: {ops.reason}; {advice}")

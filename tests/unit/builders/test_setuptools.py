@@ -115,6 +115,14 @@ def test_a_wheel_with_extension_modules_of_its_own_has_the_tag_that_they_need(pr
     assert command.get_tag() == ("cp311", "abi3", f"linux_{platform.machine()}")
 
 
+def test_a_platform_that_is_named_is_the_wheels_which_is_for_every_python_as_without_it(project, built):
+    command = project(MINE).get_command_obj("bdist_wheel")
+    command.plat_name = "manylinux_2_28_x86_64"
+    command.ensure_finalized()
+    built(command.get_finalized_command("build_ops"), "mine", "x86_64")
+    assert command.get_tag() == ("py3", "none", "manylinux_2_28_x86_64")
+
+
 def test_ops_for_another_machine_than_the_extension_modules_are_an_error(project, built):
     distribution = project(MINE)
     distribution.ext_modules = [Extension("mine.own", ["own.c"])]
