@@ -11,6 +11,8 @@ from opforge.foundation.files import read_file
 from opforge.foundation.symbols import demangled
 
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+ABSENT = re.compile(r"(?!libtorch|libc10)([^\s/]+): cannot open shared object file")
+"""Of a library that the op needs, and that no package of torch has."""
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
 
 
@@ -61,6 +63,9 @@ def advice(problem: str) -> str:
         return "A process has one class of this name: bind it with py::module_local(), or restart the process"
     if "undefined symbol" in problem:
         return "Name the source or the library that defines it: in sources, or in libraries or extra_link_args (-l...)"
+    if absent := ABSENT.match(problem):
+        flag = "extra_link_args = ['-Wl,-rpath,/the/folder']"
+        return f"Install {absent[1]}, or name its folder: in LD_LIBRARY_PATH, or by {flag}"
     return "Rebuild it with: build-ops --force"
 
 

@@ -11,6 +11,7 @@ or in setup.py: `setup(cmdclass=commands(ops=[...], targets=[...]))`.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from opforge.cache.layout import PACKAGE_LAYER, VERSION
 
 from . import project_ops
 from .project_ops import BACKEND, EXPECTED, OpsConfig, build_layer, config_problem, unknown_keys
-from .wheel_tag import Tag, records_of, wheel_tag
+from .wheel_tag import Tag, combined, records_of, wheel_tag
 
 __all__ = ["commands"]
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hip", ".sycl", ".cl")
@@ -57,12 +58,14 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         if self.editable_mode:
             return  # in an editable install, load() builds
         self.run_command("build_py")  # done already within `build`; as a command of its own, nothing else copies files
+        # The build folder may hold the ops of earlier wheels, also in a package that has none any more. What else lies
+        # in the layers is the author's.
+        for built in glob.glob(os.path.join("*", PACKAGE_LAYER, VERSION), root_dir=self.build_lib):
+            shutil.rmtree(os.path.join(self.build_lib or "", built), ignore_errors=True)
         for package, ops in self.config.by_package().items():
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):
                 raise OptionError(f"opforge: there is no package {package!r} in this project; {EXPECTED}")
-            # It may hold entries of earlier versions. What else lies in the folder is the author's.
-            shutil.rmtree(os.path.join(layer, VERSION), ignore_errors=True)
             self._build(ops, layer)
 
     def _build(self, ops: Sequence[str], layer: str) -> None:
@@ -146,14 +149,21 @@ def commands(
             super().finalize_options()
 
         def get_tag(self) -> tuple[str, str, str]:
-            tag = _built_tag(self.get_finalized_command("build_ops"))
-            if tag is None or self.plat_name_supplied:
-                default: tuple[str, str, str] = super().get_tag()
-                return default
-            if tag.reason:
+            default = Tag(*super().get_tag())
+            # An editable install has no ops: what the build folder has is an earlier wheel's.
+            is_editable = "editable_wheel" in self.distribution.command_obj
+            ops = None if is_editable else _built_tag(self.get_finalized_command("build_ops"))
+            if ops is None:
+                return default[:3]
+            if self.plat_name_supplied:
+                ops = ops._replace(platform=default.platform, reason="")
+            if ops.reason:
                 advice = "opforge repair-wheel WHEEL copies such a library into it"
-                self.warn(f"opforge: the wheel is for systems like this one only: {tag.reason}; {advice}")
-            return tag.python, tag.abi, tag.platform
+                self.warn(f"opforge: the wheel is for systems like this one only: {ops.reason}; {advice}")
+            try:
+                return (combined(default, ops) if self.distribution.has_ext_modules.own else ops)[:3]
+            except ValueError as error:
+                raise OptionError(f"opforge: the project's own libraries: {error}") from error
 
     return {"build_ops": BuildOpsHere, "build": BuildWithOps, "bdist_wheel": WheelWithOps}
 
@@ -189,9 +199,20 @@ def default_targets() -> tuple[str, ...]:
         raise OptionError(f"opforge: {error}") from error
 
 
+class _HasLibraries:
+    """Says that a project has libraries: its ops, and if `own` is true extension modules too."""
+
+    def __init__(self, own: bool) -> None:
+        self.own = own
+
+    def __call__(self) -> bool:
+        return True
+
+
 def _mark_as_binary(distribution: Any) -> None:
     """Makes setuptools install the package where libraries belong, and mark the wheel as not pure."""
-    distribution.has_ext_modules = lambda: True
+    if not isinstance(distribution.has_ext_modules, _HasLibraries):
+        distribution.has_ext_modules = _HasLibraries(bool(distribution.has_ext_modules()))
 
 
 def _files(folder: str) -> Iterator[str]:

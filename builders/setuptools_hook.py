@@ -45,3 +45,7 @@ def finalize(distribution: Any) -> None:
             )
             raise setuptools.errors.OptionError(message) from error
         distribution.cmdclass |= from_table(table, distribution)
+
+
+finalize.order = 1  # type: ignore[attr-defined]
+"""After the hooks of those who add extension modules: the wheel's tag is that of what these and the ops need."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -50,6 +52,8 @@ EVERYWHERE = (
     "ld-linux",
 )
 """Prefixes of the libraries that every system with a manylinux tag has."""
+MACHINE = re.compile(r"(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64|arm64|amd64)$")
+GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
 WITH_TORCH = ("libtorch", "libc10")
 """Prefixes of the libraries that torch has loaded already."""
 
@@ -108,3 +112,30 @@ def _glibc_minor(binaries: Sequence[Mapping[str, Any]], machine: str) -> int | N
         if minor >= least and glibcxx <= version_of(has_glibcxx) and cxxabi <= version_of(has_cxxabi):
             return minor
     return max(least, last)
+
+
+def combined(wheel: Tag, ops: Tag) -> Tag:
+    """Returns the tag of what both a wheel's other libraries and its ops need.
+
+    Raises ValueError if they are for two machines.
+    """
+    any_python = wheel.python in ("py3", "py2.py3")
+    python = ops.python if any_python or ops.python != "py3" else wheel.python
+    if wheel.platform == "any":
+        return Tag(python, ops.abi, ops.platform)
+    machine, own = (_machine_of(platform) for platform in (wheel.platform, ops.platform))
+    if machine != own:
+        raise ValueError(f"it is for {machine}, and its ops are for {own}")
+    platform = max(wheel.platform, ops.platform, key=_glibc)
+    return Tag(*(wheel if ops.abi == "none" else ops)[:2], platform)
+
+
+def _glibc(platform: str) -> tuple[float, ...]:
+    """Returns the oldest version of glibc that a platform is for, to compare; the highest if it names none."""
+    match = GLIBC.match(platform)
+    return (int(match[1]), int(match[2])) if match else (math.inf,)
+
+
+def _machine_of(platform: str) -> str:
+    match = MACHINE.search(platform)
+    return match[1] if match else platform

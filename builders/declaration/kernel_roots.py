@@ -43,10 +43,12 @@ class KernelRoot(NamedTuple):
     include: str = "include"
 
 
-def package_root(name: str, package: str, folder: str = "csrc", include: str = "include") -> KernelRoot:
+def package_root(
+    name: str, package: str, folder: str = "csrc", include: str = "include", owner: str = ""
+) -> KernelRoot:
     """Returns the kernel root `folder` inside an installed package. The package is not imported.
 
-    Raises SourceNotFoundError if the package or the folder is missing.
+    Raises SourceNotFoundError if the package or the folder is missing, which names the class `owner` that has the root.
     """
     import importlib.util
 
@@ -59,7 +61,8 @@ def package_root(name: str, package: str, folder: str = "csrc", include: str = "
         path = os.path.join(location, folder)
         if os.path.isdir(path):
             return KernelRoot(name, os.path.realpath(path), include)
-    raise SourceNotFoundError(name, f"{package}/{folder}", locations or [f"(the package {package} is not installed)"])
+    absent = f"(the package {package} is not installed: an isolated build needs it in `requires` of [build-system])"
+    raise SourceNotFoundError(owner or name, f"{package}/{folder}", locations or [absent])
 
 
 def kernel_root(
@@ -97,7 +100,7 @@ def prefixed_root(owner: str, prefix: str, package: str, folder: str = "", inclu
     """
     if not prefix.isidentifier() or is_own(prefix):
         raise BuilderError(owner, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl")
-    return package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include)
+    return package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include, owner)
 
 
 def _first(cls: type[Rooted], prefix: str, path: str) -> str:

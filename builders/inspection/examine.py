@@ -30,8 +30,9 @@ def examine(path: str) -> dict[str, Any]:
     """Returns the content of a library, a cubin, an HSACO, a fatbin, a bundle or a PTX file, for JSON.
 
     `path`; `kind`; `size` in bytes; `images`: each piece of device code with kind (SASS, PTX, HSACO), arch, size,
-    compression; `kernels`: see `Kernel`; for host code `machine`, `exports`, `needs`, `floors`, `functions`, `shims`;
-    `notes`: what could not be read. Raises OSError, and FileFormatError if the file is damaged or none of these.
+    compression, and whether it is a bare file, in no container; `kernels`: see `Kernel`; for host code `machine`,
+    `exports`, `needs`, `floors`, `functions`, `shims`; `notes`: what could not be read. Raises OSError, and
+    FileFormatError if the file is damaged or none of these.
     """
     return examine_content(path, read_file(path, MAX_BYTES))
 

@@ -91,7 +91,8 @@ def hip_images(section: Reader) -> tuple[list[Image], str]:
 
 def device_file(kind: str, code: Reader) -> Image:
     """Returns the image of a SASS or HSACO file that is in no container. Raises FileFormatError if it is damaged."""
-    return Image(kind, cubin.arch_of(code) if kind == "SASS" else hsaco.arch_of(code), len(code), code)
+    arch = cubin.arch_of(code) if kind == "SASS" else hsaco.arch_of(code)
+    return Image(kind, arch, len(code), code, is_bare=True)
 
 
 def embedded(section: Reader) -> list[Image]:

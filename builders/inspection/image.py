@@ -17,7 +17,10 @@ class Image(NamedTuple):
     """The size in the file, in bytes."""
     code: Reader | None
     compression: str = ""
+    is_bare: bool = False
+    """Whether it is a file in no container: then a letter of a SASS architecture (sm_90a) is nowhere."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything but the code."""
-        return {"kind": self.kind, "arch": self.arch, "size": self.size, "compression": self.compression}
+        known = {"kind": self.kind, "arch": self.arch, "size": self.size, "compression": self.compression}
+        return known | {"bare": self.is_bare}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opforge.accelerator import archs
@@ -10,8 +10,11 @@ from opforge.accelerator.target import Target
 from opforge.builders.inspection import examine
 
 
-def of_library(path: str, driver: str = "") -> dict[str, Any]:
+def of_library(path: str, driver: str = "", target: Target | None = None) -> dict[str, Any]:
     """Returns the floors of a library and the device code in it, JSON-able.
+
+    `target` is what it was built for: a cubin in no container, as in a Triton op, does not say whether it is for sm_90
+    or sm_90a.
 
     `floors`: glibc, glibcxx, torch and `driver`, the oldest that load it, empty if it needs none; `archs`: the
     architectures of the code in it, PTX as compute_90; `sizes`: the bytes of the code by architecture; `notes`: what
@@ -19,8 +22,9 @@ def of_library(path: str, driver: str = "") -> dict[str, Any]:
     """
     report = examine.examine(path)
     sizes: dict[str, int] = {}
+    claims = claimed(target) if target else ()
     for image in report["images"]:
-        arch = _name(image["kind"], image["arch"])
+        arch = _name(image, claims)
         sizes[arch] = sizes.get(arch, 0) + int(image["size"])
     floors = report.get("floors", {})
     return {
@@ -36,8 +40,12 @@ def of_library(path: str, driver: str = "") -> dict[str, Any]:
     }
 
 
-def _name(kind: str, arch: str) -> str:
-    return arch.replace("sm_", "compute_") if kind == "PTX" else arch
+def _name(image: Mapping[str, Any], claims: Sequence[str]) -> str:
+    arch = str(image["arch"])
+    if image["kind"] == "PTX":
+        return arch.replace("sm_", "compute_")
+    named = (claim for claim in claims if image["kind"] == "SASS" and image["bare"] and claim.rstrip("af") == arch)
+    return next(named, arch)
 
 
 def problems(measured: Mapping[str, Any], target: Target) -> list[str]:

@@ -348,10 +348,10 @@ def _built(
 def _variant(project: Project, entry: Entry, builder: OpBuilder, options: Options) -> tuple[Properties, write.Library]:
     # What is remembered of an entry lacks the fields by which other machines choose it.
     entry = entry._replace(record=read_record(entry.folder) or entry.record)
-    target = builder.target
+    target, built_for = builder.target, Target.parse(entry.record["target"])
     functions, module = plain.calls(project, builder)
-    toolkit = "" if functions is None else plain.backend_version(project, Target.parse(entry.record["target"]))
-    measured = measure.of_library(entry.library, device_requirements.driver_floor(entry.record))
+    toolkit = "" if functions is None else plain.backend_version(project, built_for)
+    measured = measure.of_library(entry.library, device_requirements.driver_floor(entry.record), built_for)
     arch = properties.capabilities(target.device, tuple(measured["archs"]) or target.arch)
     kind = properties.of_record(
         project.name, entry.record, by_architecture=options.split, tvm_ffi=project.tvm_ffi, toolkit=toolkit

@@ -294,8 +294,12 @@ def _same(store: ObjectStore, there: There, packed: list[Packed], facts: Release
         if signer:
             _sign(store, there.signed, stated, packed, facts, signer)
         return Published(facts.name, number, there.digest, sum(part.blob.size for part in stated.variants), False)
-    hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
-    raise PublishError(what, store.url, "this version was published with other files", hint)
+    raise PublishError(what, store.url, "this version was published with other files", _raise_it(number))
+
+
+def _raise_it(number: Version) -> str:
+    following = Version(number.interface, number.rebuild + 1)
+    return f"A version never changes: raise it, to {following} for one, and pack it again"
 
 
 def _lost(store: ObjectStore, what: str, named: str) -> PublishError:
@@ -347,9 +351,8 @@ def _listing(store: ObjectStore, there: There, digest: str, facts: Release) -> E
     def edit(current: Index) -> Index | None:
         listed = current.releases.get(number)
         if listed is not None and listed.digest not in (digest, there.listed):
-            hint = f"A version never changes: raise it, to {Version(number.interface, number.rebuild + 1)} for one"
             reason = "another has just published this version with other files"
-            raise PublishError(f"{facts.name} {number}", store.url, reason, hint)
+            raise PublishError(f"{facts.name} {number}", store.url, reason, _raise_it(number))
         if listed is not None and listed.digest == digest:
             return None
         return current._replace(releases={**current.releases, number: ListedStatement(digest)})

@@ -286,7 +286,8 @@ def _audit(folder: str, libraries: Sequence[Built]) -> None:
         path = os.path.join(entries, library.name, library.record["file"])
         problem = ""
         if library.target.device != "cpu":
-            problem = next(iter(measure.problems(measured := measure.of_library(path), library.target)), "")
+            measured = measure.of_library(path, target=library.target)
+            problem = next(iter(measure.problems(measured, library.target)), "")
             extra = sorted(set(measured["archs"]) - set(measure.claimed(library.target)))
             if extra and not problem:
                 problem = f"it is for {library.target}, and holds code for {', '.join(extra)} too"

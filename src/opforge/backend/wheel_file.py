@@ -6,23 +6,20 @@ import base64
 import csv
 import hashlib
 import itertools
-import math
 import os
 import re
 import time
 import zipfile
 from typing import NamedTuple
 
-from opforge.builders.wheel_tag import Tag
+from opforge.builders.wheel_tag import Tag, combined
 from opforge.errors import BuilderError
 
 from .variant_format import METADATA, wheel_name
 
 BACKEND = "opforge.backend"
 NAME = re.compile(r"^(?P<start>[^-]+-[^-]+(?:-\d[^-]*)?)-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl$")
-MACHINE = re.compile(r"(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64|arm64|amd64)$")
 FILE_MODE, EXECUTABLE_MODE = 0o100644, 0o100755
-GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
 OLDEST_TIME = 315532800.0
 """The first second that a zip file can state, 1980."""
 
@@ -65,7 +62,11 @@ class Wheel(NamedTuple):
         `variant` is the label of a variant, and `described` its metadata. Raises BuilderError if the wheel has
         libraries for another machine than its ops.
         """
-        tag = combined(self.tag, ops, self.path)
+        try:
+            tag = combined(self.tag, ops)
+        except ValueError as error:
+            problem = f"{os.path.basename(self.path)}: {error}"
+            raise BuilderError(BACKEND, problem, "Correct `targets` in [tool.opforge]") from error
         self._write_tag(tag)
         if variant:
             with open(os.path.join(self.folder, self.metadata, METADATA), "wb") as stream:
@@ -118,31 +119,6 @@ class Wheel(NamedTuple):
             rows.append((file, f"sha256={digest}", str(len(content))))
         with open(os.path.join(self.folder, record), "w", encoding="utf-8", newline="") as listed:
             csv.writer(listed, lineterminator="\n").writerows([*rows, (record, "", "")])
-
-
-def combined(wheel: Tag, ops: Tag, path: str) -> Tag:
-    """Returns the tag of what both a wheel and its ops need. Raises BuilderError if they are for two machines."""
-    any_python = wheel.python in ("py3", "py2.py3")
-    python = ops.python if any_python or ops.python != "py3" else wheel.python
-    if wheel.platform == "any":
-        return Tag(python, ops.abi, ops.platform)
-    machine, own = (_machine_of(platform) for platform in (wheel.platform, ops.platform))
-    if machine != own:
-        problem = f"{os.path.basename(path)} is for {machine}, and its ops are for {own}"
-        raise BuilderError(BACKEND, problem, "Correct `targets` in [tool.opforge]")
-    platform = max(wheel.platform, ops.platform, key=_glibc)
-    return Tag(*(wheel if ops.abi == "none" else ops)[:2], platform)
-
-
-def _glibc(platform: str) -> tuple[float, ...]:
-    """Returns the oldest version of glibc that a platform is for, to compare; the highest if it names none."""
-    match = GLIBC.match(platform)
-    return (int(match[1]), int(match[2])) if match else (math.inf,)
-
-
-def _machine_of(platform: str) -> str:
-    match = MACHINE.search(platform)
-    return match[1] if match else platform
 
 
 def extract_metadata(path: str, metadata_directory: str) -> str:

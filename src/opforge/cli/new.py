@@ -27,9 +27,9 @@ from .output import emit_json
 def command(path: str, kind: str, build_system: str, as_json: bool) -> None:
     """Create a project of an op, or of an accelerator.
 
-    NAME is the new folder, and its last part the name of the package. The project has an op that works, its case, which
-    tests, check, bench and tune read, a wheel that holds the built op, a kernel package, and the file of a
-    public forge that builds the wheels. Existing files are not changed.
+    NAME is the new folder, or an empty one such as `.`, and its last part the name of the package. The project has an
+    op that works, its case, which tests, check, bench and tune read, a wheel that holds the built op, a kernel package,
+    and the file of a public forge that builds the wheels. Existing files are not changed.
 
     \b
     Examples:
@@ -44,5 +44,6 @@ def command(path: str, kind: str, build_system: str, as_json: bool) -> None:
         return
     for file in files:
         click.echo(os.path.join(path, os.path.relpath(file, path)))
-    steps = (f"cd {shlex.quote(path)}", *BUILD_SYSTEMS[build_system].steps(), "python -m pytest")
+    change = () if os.path.samefile(path, ".") else (f"cd {shlex.quote(path)}",)
+    steps = (*change, *BUILD_SYSTEMS[build_system].steps(), "python -m pytest")
     click.echo("\n  ".join(("\nNext:", *steps)), err=True)

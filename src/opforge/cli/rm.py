@@ -128,7 +128,7 @@ def _confirm(evictions: Sequence[Eviction], yes: bool, as_json: bool) -> None:
 
 def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[list[Installed], list[str]]:
     """Removes installed packages; returns the releases, and what went wrong."""
-    from opforge.packages.installed import releases
+    from opforge.packages.installed import layout, releases
     from opforge.packages.installed import remove as removal
     from opforge.packages.registry.selection import parse_requirement
 
@@ -144,7 +144,9 @@ def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[l
             continue
         removed += found
         if not found:
-            problems.append(f"{text} is not installed in {root.path}")
+            others = [other.path for other in layout.roots() if [*releases.matching(other, *requirement)]]
+            hint = f". It is in {others[0]}, which --into can name" if others else ""
+            problems.append(f"{text} is not installed in {root.path}{hint}")
     return removed, problems
 
 

@@ -25,6 +25,7 @@ class {title}Builder(OpBuilder):
     """Builds the op, or finds what was built into this package."""
 
     name, sources, abi, devices = {name!r}, {sources!r}, {abi!r}, {devices!r}
+    include_dirs = {include_dirs!r}
 
 
 def load():
@@ -51,6 +52,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--builder", default="")
     parser.add_argument("--abi", default="torch-stable")
+    parser.add_argument("--editable", action="store_true")
     for name in ("source", "device", "target"):
         parser.add_argument(f"--{name}", action="append", default=[])
     return parser.parse_args(arguments)
@@ -65,6 +67,8 @@ def _build(options: argparse.Namespace) -> str:
         os.makedirs(folder)
     shutil.copytree(options.directory, package, ignore=shutil.ignore_patterns("__pycache__", PACKAGE_LAYER))
     builder = options.builder or _write_builder(options, package, install)
+    if options.editable:
+        return ""  # it is built when it is loaded
     targets = options.target or default_targets()
     return build_layer([builder], os.path.join(install, PACKAGE_LAYER), files, targets, False)
 
@@ -77,9 +81,19 @@ def _write_builder(options: argparse.Namespace, package: str, install: str) -> s
     if not options.name.isidentifier():
         raise ValueError(f"{options.name!r}: expected the name of an op, of letters, digits and '_'")
     sources = [_placed(source, options.directory, package, install) for source in options.source]
+    include_dirs = []
+    if options.editable:  # the package's own files stay where they are, and the builder's module is not beside them
+        own = [os.path.join(options.directory, source) for source in sources]
+        sources = [path if os.path.exists(path) else source for path, source in zip(own, sources, strict=True)]
+        include_dirs = [options.directory]
     title = "".join(part.title() for part in options.name.split("_"))
     text = MODULE.format(
-        name=options.name, title=title, sources=sources, abi=options.abi, devices=options.device or ["cpu"]
+        name=options.name,
+        title=title,
+        sources=sources,
+        abi=options.abi,
+        devices=options.device or ["cpu"],
+        include_dirs=include_dirs,
     )
     module = f"_opforge_{options.name}"
     for folder in (package, install):

@@ -208,8 +208,10 @@ class BuilderError(OpforgeError, TypeError):
         `traceback` is the command that prints the whole traceback.
         """
         if isinstance(error, ModuleNotFoundError) and error.name:
-            return cls(builder, f"its module needs {error.name!r}, which is not installed", "Install it")
-        problem = f"importing its module failed: {type(error).__name__}: {error}"
+            is_own = error.name.partition(".")[0] == builder.partition(":")[0].partition(".")[0]
+            advice = "Add it to the package, or correct the import" if is_own else "Install it"
+            return cls(builder, f"its module needs {error.name!r}, which is not installed", advice)
+        problem = f"importing its module failed: {type(error).__name__}: {str(error).rstrip('.')}"
         return cls(builder, problem, f"Fix the module. For the whole traceback: {traceback}")
 
 

@@ -211,12 +211,12 @@ BUILD_SYSTEMS = {
 
 
 def create(path: str, kind: str, build_system: str = SETUPTOOLS) -> list[str]:
-    """Writes a project of this kind into the folder `path`, whose last part is its name. Returns the files' paths.
+    """Writes a project of this kind into the folder `path`, whose name is its own. Returns the files' paths.
 
     Raises ProjectError if the name cannot be used, the folder exists and is not empty, or an accelerator is to have
     another build system than setuptools; OSError.
     """
-    name = check_name(os.path.basename(os.path.normpath(path)))
+    name = check_name(os.path.basename(os.path.abspath(path)))
     if kind == "accelerator" and build_system != SETUPTOOLS:
         problem = f"an accelerator's wheel holds no built op, and is made by {SETUPTOOLS} and not by {build_system}"
         raise ProjectError(name, problem, "Leave out --build-system")

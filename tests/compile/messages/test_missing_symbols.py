@@ -1,13 +1,15 @@
-"""A symbol that no library defines is written as in the sources, with the place that uses it."""
+"""What is said of a symbol that no library defines, with the place that uses it, and of a library that is not found."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 
 import pytest
 from click.testing import CliRunner
 from support import sample_ops
 
+from opforge.builders import load_advice
 from opforge.cli.inspect import command
 from opforge.errors import LoadError
 from opforge.foundation import symbols
@@ -48,3 +50,16 @@ def test_what_cannot_be_translated_stays(monkeypatch):
     }
     monkeypatch.setenv("PATH", "/nonexistent")
     assert symbols.demangled(["_ZN4mine6scaledEi"]) == {"_ZN4mine6scaledEi": "_ZN4mine6scaledEi"}
+
+
+def test_a_library_that_the_loader_does_not_find_is_to_be_installed_or_its_folder_named(tmp_path):
+    subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(tmp_path / "libgiven.so")], check=True)
+    flags = [f"-L{tmp_path}", "-Wl,--no-as-needed", "-lgiven"]
+    with pytest.raises(LoadError) as error:
+        sample_ops.plain_op(tmp_path, extra_link_args=flags)().load()
+    assert "libgiven.so: cannot open shared object file" in str(error.value)
+    assert error.value.advice.startswith(
+        "Install libgiven.so, or name its folder: in LD_LIBRARY_PATH, or by extra_link"
+    )
+    removed = "cannot open shared object file: No such file or directory"  # of the op's own library
+    assert load_advice.advice(removed) == "Rebuild it with: build-ops --force"

@@ -15,8 +15,7 @@ import pytest
 
 from opforge.accelerator.target import Target
 from opforge.builders.declaration.abi import STABLE, TORCH
-from opforge.packages.audit import library, python_abi
-from opforge.packages.audit.measure import problems as measured_problems
+from opforge.packages.audit import library, measure, python_abi
 from opforge.packages.choose import candidate, environment, order
 
 pytestmark = [pytest.mark.compile, pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")]
@@ -159,10 +158,20 @@ def test_the_names_of_the_limited_api_agree_with_the_oracle(built):
 
 def test_architectures_that_the_code_lacks_are_named():
     measured = {"archs": ["compute_90", "sm_80"], "notes": [], "sizes": {}}
-    assert measured_problems(measured, Target.parse("cuda:sm_80")) == []
-    lines = measured_problems(measured, Target.parse("cuda:sm_80+sm_90+ptx"))
+    assert measure.problems(measured, Target.parse("cuda:sm_80")) == []
+    lines = measure.problems(measured, Target.parse("cuda:sm_80+sm_90+ptx"))
     assert lines == ["it is for cuda:sm_80+sm_90+ptx, and holds code for compute_90, sm_80 alone: sm_90 is missing"]
-    assert measured_problems({**measured, "notes": ["compressed"]}, Target.parse("cuda:sm_90")) == []
+    assert measure.problems({**measured, "notes": ["compressed"]}, Target.parse("cuda:sm_90")) == []
+
+
+@pytest.mark.parametrize(("bare", "found"), [(True, ["sm_80", "sm_90a"]), (False, ["sm_80", "sm_90"])])
+def test_a_cubin_in_no_container_has_the_letter_of_its_target_and_any_other_its_own(monkeypatch, bare, found):
+    images = [{"kind": "SASS", "arch": arch, "size": 1, "bare": bare} for arch in ("sm_80", "sm_90")]
+    monkeypatch.setattr(measure.examine, "examine", lambda _path: {"images": images, "notes": []})
+    target = Target.parse("cuda:sm_80+sm_90a")
+    measured = measure.of_library("op.so", target=target)
+    assert measured["archs"] == found and bool(measure.problems(measured, target)) is not bare
+    assert measure.of_library("op.so")["archs"] == ["sm_80", "sm_90"]
 
 
 def test_a_variant_whose_label_lies_about_the_processor_is_refused(built, tmp_path):

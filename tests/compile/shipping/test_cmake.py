@@ -117,6 +117,23 @@ def test_an_editable_install_builds_no_declared_op(project):
     assert "opforge_add_op(answer): an editable install builds the op when it is loaded" in printed
 
 
+@pytest.mark.parametrize("lists", [OP, MADE], ids=["source", "source that CMake makes"])
+def test_an_op_of_an_editable_install_is_built_from_the_projects_sources_when_it_is_loaded(
+    project, tmp_path, own_store, lists
+):
+    root, site = project(lists), tmp_path / "site"
+    assert configured(root, "-DSKBUILD_STATE=editable")[0] == 0
+    assert cmake("--build", str(root / "build"))[0] == 0
+    assert cmake("--install", str(root / "build"), "--prefix", str(site))[0] == 0
+    assert not (site / "mine" / "_opforge_ops").exists()
+    # As scikit-build-core's finder has it: the package's folders are where it was installed, and the project's.
+    text_files.write(site, "mine/__init__.py", "")
+    env = {"PYTHONPATH": os.pathsep.join([str(site), child_processes.environment()["PYTHONPATH"]])}
+    assert child_processes.run_python(LOAD, env=env).split() == ["42", "built"]
+    text_files.write(root / "mine", "answer.h", "#define ANSWER 43\n")
+    assert child_processes.run_python(LOAD, env=env).split() == ["43", "built"]
+
+
 def test_a_python_without_opforge_and_a_cross_compiled_project_are_refused(project, tmp_path):
     root = project(OP)
     python = text_files.write_script(tmp_path, "python", "exit 1")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import csv
+import gc
+import importlib.metadata
 import io
+import os
+import tempfile
 import types
 import zipfile
 
 import pytest
+from packaging import tags
+from support import text_files
 
 from opforge import backend
-from opforge.backend.wheel_file import Wheel, combined
+from opforge.backend.wheel_file import Wheel
 from opforge.builders import project_ops
-from opforge.builders.wheel_tag import Tag
-from opforge.errors import BuilderError
+from opforge.builders.wheel_tag import Tag, combined
+from opforge.errors import BuilderError, BuildError
 
 OPS = Tag("py3", "none", "manylinux_2_17_x86_64")
 TORCHS = Tag("cp311", "cp311", "linux_x86_64")
@@ -37,14 +43,16 @@ TORCHS = Tag("cp311", "cp311", "linux_x86_64")
     ],
 )
 def test_the_tag_is_what_both_the_wheel_and_its_ops_need(wheel, ops, expected):
-    assert combined(wheel, ops, "mine.whl") == expected
+    assert combined(wheel, ops) == expected
 
 
 def test_a_wheel_for_another_machine_than_its_ops_is_an_error():
+    path = "/x/mine-1-cp311-cp311-manylinux_2_17_aarch64.whl"
+    wheel = Wheel(path, "/x", "mine-1", Tag("cp311", "cp311", "manylinux_2_17_aarch64"), "mine-1.dist-info")
     with pytest.raises(BuilderError) as caught:
-        combined(Tag("cp311", "cp311", "manylinux_2_17_aarch64"), OPS, "/x/mine-1-cp311-cp311-linux_aarch64.whl")
+        wheel.write("/x", OPS)
     assert str(caught.value) == (
-        "opforge.backend: mine-1-cp311-cp311-linux_aarch64.whl is for aarch64, and its ops are for x86_64."
+        f"opforge.backend: {os.path.basename(path)}: it is for aarch64, and its ops are for x86_64."
         " Correct `targets` in [tool.opforge]"
     )
 
@@ -176,3 +184,77 @@ def test_a_build_that_fails_without_torch_says_how_to_get_it(monkeypatch, tmp_pa
     text = project_ops.build_layer(["mine.ops:A"], "layer", str(tmp_path), (), False)
     assert text.startswith("building mine.ops:A failed; see the lines above\nhint: torch is not in this build env")
     assert 'Add "torch>=2.10" to `requires` of [build-system], or build without isolation' in text
+
+
+HATCH = """
+[project]
+name = "mine"
+version = "1"
+[tool.hatch.build]
+ignore-vcs = true
+exclude = ["/mine/made.*"]
+[tool.hatch.build.hooks.custom]
+[tool.hatch.build.targets.wheel.hooks.opforge]
+[tool.opforge]
+ops = ["mine.ops:Op"]
+"""
+HATCH_HOOK = """
+from pathlib import Path
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class Hook(BuildHookInterface):
+    def initialize(self, version, build_data):
+        Path(self.root, "mine/made.py").write_text("version = 1")
+        Path(self.root, "mine/made.so").write_bytes(b"library")
+        build_data["artifacts"] += ["/mine/made.py", "/mine/made.so"]
+        build_data["infer_tag"], build_data["pure_python"] = True, False
+"""
+
+
+@pytest.fixture
+def hatch(tmp_path, monkeypatch):
+    """A function that makes a wheel of a project by hatchling, after a hook that makes a module and a library.
+
+    `build` takes the place of the ops' build. The temporary folder is `tmp_path / "temporary"`.
+    """
+    wheel_builder = pytest.importorskip("hatchling.builders.wheel", reason="not run: pip install hatchling")
+    if not importlib.metadata.entry_points(group="hatch", name="opforge"):
+        pytest.skip("not run: opforge was installed before it had this entry point: install it again")
+    from opforge.backend import hatch
+
+    for file, text in {"pyproject.toml": HATCH, "hatch_build.py": HATCH_HOOK, "mine/__init__.py": ""}.items():
+        text_files.write(tmp_path / "project", file, text)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+
+    def make(build):
+        monkeypatch.setattr(hatch, "build_layers", build)
+        (wheel,) = wheel_builder.WheelBuilder(str(tmp_path / "project")).build(directory=str(tmp_path), clean=False)
+        return wheel
+
+    return make
+
+
+def test_hatchlings_wheel_has_the_files_of_other_hooks_when_its_ops_are_built_and_the_tag_of_both(hatch, tmp_path):
+    seen = []
+
+    def build(_config, files, into):
+        seen.extend(sorted(os.listdir(os.path.join(files, "mine"))))
+        os.makedirs(os.path.join(into, "mine", "_opforge_ops"))
+        return OPS
+
+    tag = next(str(tag) for tag in tags.sys_tags() if "linux_" in tag.platform and "many" not in tag.platform)
+    assert os.path.basename(hatch(build)) == f"mine-1-{tag}.whl"
+    assert seen == ["__init__.py", "made.py", "made.so"]
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_hatchlings_hook_leaves_nothing_behind_after_an_error(hatch, tmp_path):
+    def build(*_arguments):
+        raise BuildError("the ops cannot be built")
+
+    with pytest.raises(BuildError):
+        hatch(build)
+    gc.collect()
+    assert os.listdir(tmp_path / "temporary") == []

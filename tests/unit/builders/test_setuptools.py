@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
 
 import pytest
+from setuptools import Extension
 from setuptools.dist import Distribution
 from setuptools.errors import OptionError
 
 from opforge.builders import setuptools as setuptools_commands
 from opforge.builders import setuptools_hook
+from opforge.compat import setuptools_hook as compat_hook
 
 
 @pytest.fixture
@@ -71,6 +74,78 @@ def test_an_editable_install_builds_nothing_ahead(project):
     command.editable_mode = True
     command.run()
     assert command.get_outputs() == [] and not os.path.exists("build")
+
+
+@pytest.fixture
+def built(tmp_path):
+    """A function that puts the record of an op for a machine into a package of the build folder."""
+
+    def put(command, package, machine):
+        entry = tmp_path / command.build_lib / package / "_opforge_ops/v2/entries/key-1"
+        entry.mkdir(parents=True)
+        floors = {"GLIBC": "2.17"}
+        (entry / "record.json").write_text(json.dumps({"machine": machine, "abi": "c", "needs": [], "floors": floors}))
+        return entry
+
+    return put
+
+
+MINE = '[tool.opforge]\nops = ["mine.ops:A"]\n'
+
+
+def test_the_tag_of_an_editable_install_is_not_that_of_an_earlier_wheels_ops(project, built):
+    distribution = project(MINE)
+    command = distribution.get_command_obj("bdist_wheel")
+    command.ensure_finalized()
+    built(command.get_finalized_command("build_ops"), "mine", "s390x")
+    assert command.get_tag() == ("py3", "none", "manylinux_2_17_s390x")
+    distribution.get_command_obj("editable_wheel")
+    assert command.get_tag()[2].endswith(f"_{platform.machine()}")
+
+
+def test_a_wheel_with_extension_modules_of_its_own_has_the_tag_that_they_need(project, built):
+    distribution = project(MINE)
+    distribution.ext_modules = [Extension("mine.own", ["own.c"])]
+    command = distribution.get_command_obj("bdist_wheel")
+    command.ensure_finalized()
+    built(command.get_finalized_command("build_ops"), "mine", platform.machine())
+    this = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert command.get_tag() == (this, this, f"linux_{platform.machine()}")
+    distribution.ext_modules[0].py_limited_api, command.py_limited_api = True, "cp311"
+    assert command.get_tag() == ("cp311", "abi3", f"linux_{platform.machine()}")
+
+
+def test_a_platform_that_is_named_is_the_wheels_which_is_for_every_python_as_without_it(project, built):
+    command = project(MINE).get_command_obj("bdist_wheel")
+    command.plat_name = "manylinux_2_28_x86_64"
+    command.ensure_finalized()
+    built(command.get_finalized_command("build_ops"), "mine", "x86_64")
+    assert command.get_tag() == ("py3", "none", "manylinux_2_28_x86_64")
+
+
+def test_ops_for_another_machine_than_the_extension_modules_are_an_error(project, built):
+    distribution = project(MINE)
+    distribution.ext_modules = [Extension("mine.own", ["own.c"])]
+    command = distribution.get_command_obj("bdist_wheel")
+    command.ensure_finalized()
+    built(command.get_finalized_command("build_ops"), "mine", "s390x")
+    with pytest.raises(OptionError, match=r"the project's own libraries: it is for .*, and its ops are for s390x"):
+        command.get_tag()
+
+
+def test_ops_of_an_earlier_wheel_are_removed_from_packages_that_have_none_any_more(project, built, tmp_path):
+    command = project('[tool.opforge]\nops = ["missing.ops:A"]\n').get_command_obj("build_ops")
+    command.ensure_finalized()
+    entry = built(command, "mine", "x86_64")
+    kept = tmp_path / command.build_lib / "mine/_opforge_ops/the_authors.txt"
+    kept.touch()
+    with pytest.raises(OptionError, match="there is no package 'missing'"):
+        command.run()
+    assert kept.exists() and not entry.exists()
+
+
+def test_the_tag_is_chosen_after_other_hooks_have_added_extensions():
+    assert setuptools_hook.finalize.order > getattr(compat_hook.finalize, "order", 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from opforge.builders import batch
 from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.cli.prebuild import command
 from opforge.cli.selection import Selected
-from opforge.errors import CompileError, OpIncompatibleError
+from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 from opforge.fast_path.library import Entry
 
 
@@ -81,6 +81,7 @@ def test_an_op_that_fails_does_not_stop_the_others(run):
     assert done.exit_code == 1
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["failed", "failed", "built"]
     assert "error: A: a.cpp:3: error: no\nerror: B: ZeroDivisionError: 0\n" in done.stderr
+    assert "error: A: it is wrong" in run(A=FakeBuilder(error=BuilderError("A", "it is wrong", "Fix it"))).stderr
 
 
 def test_json_holds_every_outcome(run):

@@ -191,14 +191,24 @@ def test_a_module_that_does_not_exist_is_refused():
 
 def test_a_module_with_a_missing_dependency_is_refused(write_module):
     name = write_module("import no_such_module")
-    with pytest.raises(BuilderError, match="its module needs 'no_such_module', which is not installed"):
+    with pytest.raises(BuilderError, match=r"its module needs 'no_such_module', which is not installed\. Install it"):
         selection.select([f"{name}:Relu"])
+
+
+def test_a_module_without_a_module_of_its_own_package_is_not_told_to_install_it(tmp_path, write_module):
+    write_module("")
+    package = sample_ops.unique_name("package")
+    text_files.write(tmp_path, f"{package}/__init__.py", "")
+    text_files.write(tmp_path, f"{package}/ops.py", f"import {package}.version")
+    with pytest.raises(BuilderError, match="Add it to the package, or correct the import"):
+        selection.select([f"{package}.ops:Relu"])
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise ValueError('a full stop.')", r"ValueError: a full stop\. Fix the module"),
         ("import sys; sys.exit(0)", "SystemExit: 0"),  # otherwise the command succeeds, and builds nothing
     ],
 )

@@ -262,6 +262,14 @@ def test_what_is_next_can_be_typed_whatever_the_folders_name_is(tmp_path, monkey
     assert "\n  cd 'my ops/my-relu'\n" in result.stderr
 
 
+def test_an_empty_working_folder_becomes_the_project(tmp_path, monkeypatch):
+    (tmp_path / "my-op").mkdir()
+    monkeypatch.chdir(tmp_path / "my-op")
+    done = CliRunner().invoke(group, ["new", "."])
+    assert done.exit_code == 0 and "\n  cd " not in done.stderr
+    assert (tmp_path / "my-op" / "my_op" / "builders.py").is_file()
+
+
 def test_nothing_that_exists_is_changed(tmp_path):
     text_files.write(tmp_path / "my-op", "notes.txt", "mine")
     (tmp_path / "a-file").write_text("mine")

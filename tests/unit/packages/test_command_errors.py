@@ -251,6 +251,15 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
     assert "(Permission denied): run this as the folder's owner" in output
 
 
+def test_a_package_that_is_installed_elsewhere_is_not_removed_and_its_folder_named(user, registry, monkeypatch):
+    registry.publish()
+    assert user("install", "acme/plain", "--into", "new")[0] == 0
+    monkeypatch.setenv("OPFORGE_KERNEL_PATH", str(registry.scratch / "new"))
+    code, output = user("rm", "acme/plain", "--into", "other")
+    assert code == 1 and f"It is in {registry.scratch / 'new'}, which --into can name" in output
+    assert "--into" not in user("rm", "acme/unknown", "--into", "other")[1]
+
+
 def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, registry):
     registry.publish(number="1")
     registry.publish(number="2")

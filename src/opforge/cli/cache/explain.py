@@ -59,12 +59,13 @@ def command(
     named = kinds.by_kind([op], "cache explain")
     for label in named["jit"]:
         return _explain_jit(label, as_json)
-    stored, layout = _stored_entries(op, *named["op"])
+    (name,), requested = named["op"], all_targets(targets, levels)
+    stored, layout = _stored_entries(op, name, requested)
     if stored:
         plans = dict.fromkeys(entry.plan for entry in stored)
         records = [_explain_stored(layout, [entry for entry in stored if entry.plan == plan]) for plan in plans]
     else:
-        records = [explain_op(selected, debug, sanitize) for selected in select([op], all_targets(targets, levels))]
+        records = [explain_op(selected, debug, sanitize) for selected in select([op], requested)]
     if as_json:
         emit_json(records if len(records) > 1 else records[0])
     else:
@@ -102,10 +103,10 @@ def _explain_jit(name: str, as_json: bool) -> None:
     sys.exit(OK if any(not page.differs for page in pages) else FAILED)
 
 
-def _stored_entries(op: str, name: str) -> tuple[list[StoredEntry], Layout]:
-    """Returns the stored entries of a key, or of an op that no package offers. `name` is `op` without op: before it.
+def _stored_entries(op: str, name: str, targets: Sequence[Target]) -> tuple[list[StoredEntry], Layout]:
+    """Returns the stored entries of a key, or of an op that no package offers for the targets.
 
-    None for an offered op, and for module:Class. Raises click.UsageError.
+    `name` is `op` without op: before it. None for an offered op, and for module:Class. Raises click.UsageError.
     """
     from opforge.cache.current_store import own_store
     from opforge.cache.maintenance import listing
@@ -118,7 +119,7 @@ def _stored_entries(op: str, name: str) -> tuple[list[StoredEntry], Layout]:
     if len(keyed) == 1:
         return keyed, layout
     try:
-        select([op])
+        select([op], targets)
         return [], layout
     except click.UsageError as error:
         return entries.named_or_offered(stored, name, error), layout

@@ -193,7 +193,8 @@ def _print_summary(outcomes: Sequence[Outcome], sanitize: str, seconds: float, p
         show_table(("OP", "TARGET", "STATE", "SECONDS", "PATH"), rows, numbers=("SECONDS",), optional="PATH")
     for outcome in outcomes:
         if outcome.state == "failed":
-            messages.show_error(outcome.reason, f"{outcome.name}: ")
+            named = f"{outcome.name}: "
+            messages.show_error(outcome.reason, "" if outcome.reason.startswith(named) else named)
     if len(outcomes) > 1:
         states = dict.fromkeys(outcome.state for outcome in outcomes)
         counts = ", ".join(f"{_count(outcomes, state)} {state}" for state in states)

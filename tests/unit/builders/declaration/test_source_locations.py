@@ -36,8 +36,12 @@ def test_an_absolute_path_is_named_below_the_nearest_root(tmp_path):
 
 
 def test_a_package_that_is_not_installed_or_lacks_the_folder_is_named():
-    with pytest.raises(SourceNotFoundError, match=r"\(the package no_such_package_here is not installed\)"):
+    with pytest.raises(
+        SourceNotFoundError, match=r"\(the package no_such_package_here is not installed: an isolated build"
+    ):
         kernel_roots.package_root("x", "no_such_package_here")
+    with pytest.raises(SourceNotFoundError, match=r"^The op 'MineBuilder' names 'no_such_package_here/csrc'"):
+        kernel_roots.prefixed_root("MineBuilder", "mine", "no_such_package_here", "csrc")
     with pytest.raises(SourceNotFoundError, match=r"names 'json/csrc', which does not exist"):
         kernel_roots.package_root("x", "json")
 

@@ -72,7 +72,7 @@ def test_compressed_code_without_cuobjdump_is_noted_and_not_guessed(tmp_path, mo
     path.write_bytes(container(part(2, 90, b"zz", 0x8011, 2)))
     report = examine(str(path))
     assert report["kind"] == "fatbin" and report["kernels"] == []
-    assert report["images"] == [{"kind": "SASS", "arch": "sm_90", "size": 2, "compression": "zstd"}]
+    assert report["images"] == [{"kind": "SASS", "arch": "sm_90", "size": 2, "compression": "zstd", "bare": False}]
     (note,) = report["notes"]
     assert note.startswith("the code for sm_90 is compressed, and there is no cuobjdump to read its kernels")
 

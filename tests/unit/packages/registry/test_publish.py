@@ -70,7 +70,7 @@ class TestPublish:
             with pytest.raises(PublishError) as error:
                 registry.publish(number="2.3", text="VALUE = 2\n")
             assert "this version was published with other files" in str(error.value)
-            assert "A version never changes: raise it, to 2.4 for one" in str(error.value)
+            assert "A version never changes: raise it, to 2.4 for one, and pack it again" in str(error.value)
 
     @pytest.mark.parametrize("step", ["blobs", "statements", "topics"])
     def test_one_that_is_killed_leaves_nothing_visible_and_is_completed_later(self, registry, monkeypatch, step):
