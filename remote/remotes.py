@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from opforge.errors import SettingError
 from opforge.foundation import settings
 
-from .stores.urls import named
+from .stores.urls import masked, named
 
 EXPECTED = (
     "a URL such as https://cache.example/ops or file:///shared/ops?push=1;"
@@ -45,7 +45,7 @@ def parse(text: str, name: str = "OPFORGE_REMOTES") -> Remote:
     """Returns the remote of one URL. Raises SettingError, which names the setting `name` and shows no credentials."""
     if text.startswith("file:"):
         text = text.replace(" ", "%20")  # a shell gives "file://$PWD/ops" so
-    shown = re.sub(r"//[^/\s]*@", "//***@", text)
+    shown = masked(text)
     try:
         parts = urlsplit(text)
     except ValueError:

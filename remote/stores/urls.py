@@ -31,6 +31,11 @@ class StoreUrl(NamedTuple):
     text: str
 
 
+def masked(url: str) -> str:
+    """Returns a URL, which may be malformed, with stars in the place of what is before the host's name."""
+    return re.sub(CREDENTIALS, r"\1***@", url)
+
+
 def without_credentials(url: str) -> str:
     """Returns a URL, which may be malformed, without what is before the host's name and without its query."""
     return re.sub(CREDENTIALS, r"\1", re.split(r"[?#]", url, maxsplit=1)[0])

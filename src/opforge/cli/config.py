@@ -86,4 +86,6 @@ def _shown(setting: Setting[Any], value: str) -> str:
     """Returns a value without what is secret in it."""
     if setting.is_secret and value:
         return "(set, not shown)"
-    return re.sub(r"//[^/@\s]+@", "//***@", value.strip())
+    from opforge.remote.stores.urls import masked
+
+    return re.sub(r"[^\s,]+", lambda word: masked(word[0]), value.strip())

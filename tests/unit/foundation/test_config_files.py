@@ -270,11 +270,11 @@ def test_a_damaged_memory_is_not_used(user, monkeypatch, damage):
 
 
 def test_config_shows_all_settings_and_no_secret(user, monkeypatch):
-    path = user('remotes = ["https://ann:secret@host/ops"]\n')
+    path = user('remotes = ["https://ann:secret@host/ops", "s3://ann:sec/secret@host/ops"]\n')
     monkeypatch.setenv("OPFORGE_SIGNING_KEY", "top-secret"), monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", "soon")
     done = CliRunner().invoke(group, ["config"])
     assert done.exit_code == 1 and "secret" not in done.output
-    assert f"remotes\thttps://***@host/ops\t{path}\n" in done.stdout
+    assert f"remotes\thttps://***@host/ops s3://***@host/ops\t{path}\n" in done.stdout
     assert "signing_key\t(set, not shown)\tOPFORGE_SIGNING_KEY\n" in done.stdout
     assert "prebuilt\tprefer\tdefault (variable only)\n" in done.stdout
     assert f"settings file: {path} (this user's)\n" in done.stdout
