@@ -38,9 +38,10 @@ public:
     StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr)
         : ns_(ns), lines_(lines), schemas_(schemas) {}
 
-    // A library that registers them in the namespace `in`, which is `ns`, or `ns` with a suffix. `key` is a dispatch key,
-    // or null for definitions.
-    StableLibrary(Kind kind, const char* ns, const char* in, const char* key, const char* file, uint32_t line) : ns_(ns) {
+    // A library that registers them in the namespace `in`, which is `ns`, or `ns` with a suffix. `key` is a dispatch
+    // key, or null for definitions.
+    StableLibrary(Kind kind, const char* ns, const char* in, const char* key, const char* file, uint32_t line)
+        : ns_(ns) {
         // Never a DEF, since several libraries may define ops in one package's namespace.
         const AOTITorchError code = kind == Kind::IMPL ? aoti_torch_library_init_impl(in, key, file, line, &handle_)
                                                        : aoti_torch_library_init_fragment(in, file, line, &handle_);
