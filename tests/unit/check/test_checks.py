@@ -18,6 +18,7 @@ from opforge.errors import OpIncompatibleError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 
+
 def test_the_contract_tests_the_accelerator_that_a_remembered_choice_stands_for():
     said = dict[str, object]()
     stages.check_accelerator(select.LazyCPUAccelerator(), said.update)
