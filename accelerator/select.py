@@ -171,7 +171,7 @@ class LazyCPUAccelerator:
         if builder is None:
             path = importlib.import_module(HOST_BUILDERS).BUILDERS.get(class_name)
             if path is None:
-                return _whole(self).create_op_builder(class_name)
+                return whole(self).create_op_builder(class_name)
             module, _, attribute = path.partition(":")
             # "cpu" is this machine's own level, as the accelerator's target is. All its builders are OpBuilders.
             builder = getattr(importlib.import_module(module), attribute)(target="cpu")
@@ -179,21 +179,21 @@ class LazyCPUAccelerator:
         return builder
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_whole"] or _whole(self), name)
+        return getattr(self.__dict__["_whole"] or whole(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(_whole(self), name, value)
+        setattr(whole(self), name, value)
         vars(self)[name] = value  # it may take the place of what this class has
 
     def __delattr__(self, name: str) -> None:
-        delattr(_whole(self), name)
+        delattr(whole(self), name)
         vars(self).pop(name, None)
 
     def __dir__(self) -> list[str]:
-        return dir(_whole(self))
+        return dir(whole(self))
 
     def __repr__(self) -> str:
-        return repr(_whole(self))
+        return repr(whole(self))
 
     def __copy__(self) -> Any:
         return self
@@ -202,7 +202,7 @@ class LazyCPUAccelerator:
         return self
 
     def __reduce__(self) -> Any:
-        return _whole(self).__reduce__()
+        return whole(self).__reduce__()
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
@@ -211,16 +211,18 @@ class LazyCPUAccelerator:
         return accelerator
 
 
-def _whole(lazy: LazyCPUAccelerator) -> Any:
-    """Returns the accelerator that a lazy one stands for."""
-    state = vars(lazy)
+def whole(accelerator: Any) -> Any:
+    """Returns the accelerator that a lazy one stands for; any other as it is."""
+    if type(accelerator) is not LazyCPUAccelerator:
+        return accelerator
+    state = vars(accelerator)
     if state["_whole"] is None:
         kind = importlib.import_module(HOST_CLASS).CPUAccelerator
         with _lock:
             if state["_whole"] is None:
-                whole = kind()
-                whole._builders = state["_builders"]
-                state["_whole"] = whole
+                made = kind()
+                made._builders = state["_builders"]
+                state["_whole"] = made
     return state["_whole"]
 
 

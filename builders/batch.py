@@ -61,11 +61,11 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
 
     Raises:
         OpNotFoundError: The accelerator in use offers no op of that name.
-        SettingError: `ops` is one name, and no list.
+        SettingError: `ops` is one op, and no list.
         BuildError: A build failed. So do the other errors of `OpBuilder.build`.
     """
     try:
-        if isinstance(ops, str):  # its letters would be taken for ops
+        if isinstance(ops, str) or not hasattr(ops, "__iter__"):  # a text's letters would be taken for ops
             raise SettingError("ops", ops, f"a list of ops: [{ops!r}]")
         for op in ops:
             builder: Any = op() if isinstance(op, type) else op

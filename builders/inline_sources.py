@@ -64,7 +64,7 @@ def from_texts(
 
 def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
     """Returns the ABI of sources that are text, and the text of each file with headers and bindings."""
-    text, cuda, sycl = join(texts["cpp_sources"]), join(texts["cuda_sources"]), join(texts["sycl_sources"])
+    text, cuda, sycl = (join(argument, texts[argument]) for argument in ("cpp_sources", "cuda_sources", "sycl_sources"))
     bound, is_bare = documented(texts["functions"]), texts["no_implicit_headers"]
     abi = abi or detect_inline_abi(text + cuda + sycl)
     if abi in abis.WITH_MODULES:
@@ -98,9 +98,12 @@ def detect_inline_abi(text: str) -> str:
     return abis.STABLE if is_stable else abis.TORCH
 
 
-def join(sources: str | Sequence[str] | None) -> str:
-    """Returns sources that are given as text, as one text."""
-    return sources if isinstance(sources, str) else "\n".join(sources or ())
+def join(argument: str, sources: Any) -> str:
+    """Returns the sources of an argument, a text or several, as one text. Raises SettingError for anything else."""
+    lines = [sources] if isinstance(sources, str) else () if sources is None else sources
+    if not isinstance(lines, (list, tuple)) or not all(isinstance(line, str) for line in lines):
+        raise SettingError(argument, sources, "a text, or a list of texts")
+    return "\n".join(lines)
 
 
 def documented(functions: Any) -> dict[str, str]:

@@ -75,15 +75,12 @@ def _public(function: Function) -> Function:
     def call(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
-        except TypeError as error:
+        except BaseException as error:
             from opforge.foundation import tracebacks  # not on the path of a hit
 
-            tracebacks.explain_call(error, call, named)
-            raise
-        except BaseException as error:
-            from opforge.foundation import tracebacks
-
-            tracebacks.shorten(error)
+            tracebacks.shorten(error)  # first: a BuilderError is a TypeError too
+            if isinstance(error, TypeError):
+                tracebacks.explain_call(error, call, named)
             raise
 
     call.__wrapped__ = _Documented(function)  # type: ignore[assignment]

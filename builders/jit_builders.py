@@ -200,7 +200,7 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
         expected = "Expected function -> (result, [arguments]), each a type of ctypes"
         raise errors.BuilderError(attributes["name"], f"signatures={attributes['signatures']!r}", expected) from error
     name = attributes["name"]
-    kind_name = name if isinstance(name, str) and name.isidentifier() else "UserBuilder"  # errors begin with it
+    kind_name = name if isinstance(name, str) and name.isidentifier() else "The op"  # errors begin with it
     kind = type(kind_name, (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
     builder: OpBuilder = kind(**made_with)
     return builder

@@ -69,13 +69,15 @@ def advice(problem: str) -> str:
     return "Rebuild it with: build-ops --force"
 
 
-def schema_advice(torch: Any, schemas: list[str]) -> str:
+def schema_advice(torch: Any, schemas: list[str], problem: str) -> str:
     """Returns which schema torch cannot read, and why: torch does not say so across its C interface."""
+    if "the dispatch key" in problem:
+        return "Write CPU, CUDA, XPU, Meta, CompositeExplicitAutograd or another key of torch's, in this letter case"
     for schema in schemas:
         try:
             parsed = torch._C.parse_schema(schema)
         except RuntimeError as error:
-            return f"The schema {schema!r} cannot be read: {str(error).strip().splitlines()[0]}"
+            return f"The schema {schema!r} cannot be read: {str(error).strip()}"  # with a mark at the place
         for value in (*parsed.arguments, *parsed.returns):
             for kind in (value.type, *value.type.containedTypes()):
                 if kind.kind() == "VarType":  # what torch makes of any lower-case word that it does not know
@@ -94,7 +96,7 @@ def registration_error(op: str, path: str, problem: str, schemas: list[str], suf
         # As torch.ops finds it, without an exception on the way.
         if torch._C._get_operation_overload(f"{namespace}{suffix}::{name}", overload) is not None:
             return NamespaceClashError(op, public)
-    return LoadError(op, path, problem, schema_advice(torch, schemas))
+    return LoadError(op, path, problem, schema_advice(torch, schemas, problem))
 
 
 def check_sanitizers(op: str, path: str, needed: Sequence[str]) -> None:

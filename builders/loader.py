@@ -67,7 +67,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
     for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
         if name not in functions:
-            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions)}")
+            raise BuilderError(op, f"fakes names {name!r}", f"The library defines: {', '.join(functions) or 'none'}")
     suffix = ""
     for name in qualified:
         if name in library.owner_of:

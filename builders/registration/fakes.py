@@ -18,11 +18,13 @@ def register(
     """Registers fakes with torch, by public name, and adds them to `registered`: those replace earlier ones.
 
     `names` are the functions of the library, and `namespaces` those of `torch.ops` that hold its ops. Raises
-    BuilderError for a fake of no op.
+    BuilderError for a fake of no op, and for what is no function.
     """
     import torch
 
     for name, fake in fakes.items():
+        if not callable(fake):
+            raise BuilderError(op, f"fakes[{name!r}]={fake!r}", "Expected a function that returns an empty result")
         public = next((f"{space}::{name}" for space in namespaces if hasattr(getattr(torch.ops, space), name)), None)
         if public is None:
             unknown = "torch does not have that op: fake kernels are for what TORCH_LIBRARY blocks define"

@@ -23,5 +23,9 @@ def error(op: str, library: str, problem: str, roots: Iterable[Any]) -> LoadErro
         return KernelSchemaError(
             op, library, [f"({path(match['place'], roots)}) for {match['schema']}:\n      {types}"]
         )
-    advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
+    advice = "Correct that block"
+    if "already" in problem or "multiple times" in problem or "Only a single" in problem:
+        advice = "If another library in this process defines the same ops, use one of the two, or another namespace"
+    elif "Explicitly provided namespace" in problem:
+        advice = "Write the names in the block without its namespace: a second version of an op gets one of its own"
     return LoadError(op, library, problem.strip(), advice)

@@ -27,6 +27,8 @@ DIAGNOSTIC = re.compile(
 )
 """FILE:LINE:COLUMN: error, as g++ and clang print it, and FILE(LINE): error, as nvcc does."""
 SUMMARY = re.compile(r"ld returned|linker command failed")
+NOT_STABLE = "TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"
+"""A part of the #error in those of torch's headers that are not of the stable ABI."""
 LINK = re.compile(
     r"undefined reference to|undefined symbol:|hidden symbol|mold: (?:error|fatal)|ld.lld: error|"
     r"cannot find -l|multiple definition of|ld returned|linker command failed"
@@ -39,11 +41,14 @@ NO_LINKER = re.compile(
 NINJA_LINE = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: (?:build stopped|Entering directory)")
 MISSING_HEADER = re.compile(r"'?(?P<name>[^':]+)'?(?:: No such file or directory| file not found)")
 MISSING_LIBRARY = re.compile(r"(?:cannot find -l|library not found: |unable to find library -l)(?P<name>[^\s:]+)")
-REGISTRATION = re.compile(r"^> +\d+ \| STABLE_TORCH_LIBRARY[A-Z_]*(?P<arguments>[^{\n]*)", re.MULTILINE)
+MEMBER_OF_STABLE = re.compile(
+    r"is not a member of .torch::stable.(?!:)|no member named .* in namespace 'torch::stable'"
+)
+REGISTRATION = re.compile(r"^> +\d+ \| (?P<stable>STABLE_)?TORCH_LIBRARY", re.MULTILINE)
 """The head of a registration block in the line that a diagnostic is about, as `_context` marks it."""
 UNKNOWN_MACRO = re.compile(
     r"expected constructor|expected unqualified-id|unknown type name|requires a type specifier|does not name a type|"
-    r"forbids declaration|expected '[)]' before|STABLE_TORCH_LIBRARY|TORCH_BOX"
+    r"forbids declaration|expected '[)]' before|['\u2018](?:STABLE_TORCH_LIBRARY\w*|TORCH_BOX)['\u2019]"
 )
 """Messages of g++ and clang about an undefined macro."""
 CARET_LINE = re.compile(r"^[ |]*\|?[ ]*[~^][ ~^]*$")
@@ -151,6 +156,7 @@ def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], may_b
     message, file = error["message"], error["file"]
     hint = _flag_hint(argv, message) or _standard_hint(argv, file, message)
     hint = hint or (_facade_hint(message, argv) if may_be_a_limit else "")
+    hint = hint or _abi_hint(message, argv)
     return hint or _submodule_hint(message, file) or _hint(message, context) or _language_hint(argv)
 
 
@@ -293,15 +299,29 @@ def _hint(text: str, context: str = "") -> str:
             return f"hint: {name} is in {folder}: add that folder to include_dirs, or set CPATH to it"
         return f"hint: add the folder that holds {name} to include_dirs, or install the package that provides it"
     if library := MISSING_LIBRARY.search(text):
+        name = library["name"]
+        if (bare := re.sub(r"^(-l|lib)|\.(so[.\d]*|a)$", "", name)) != name:
+            return f"hint: write {bare!r}: a name in libraries, and after -l, has neither -l nor lib before it, nor .so"
+        return f"hint: install what provides lib{name}.so, or name its folder in extra_link_args: -L/the/folder"
+    if MEMBER_OF_STABLE.search(text):
         return (
-            f"hint: install what provides lib{library['name']}.so, or name its folder in extra_link_args: -L/the/folder"
+            "hint: the functions of torch::stable are in torch/csrc/stable/ops.h: is that included above? Some are in"
+            " newer versions of torch alone: raise torch_target"
         )
+    if UNDEFINED.search(text) and "torch::stable::Tensor::" in text:
+        return "hint: #include <torch/csrc/stable/tensor.h> in that source"
     if "needs torch_target" in text or "need torch_target" in text:
         return "hint: set torch_target in the builder, or pass it to opforge.load"
     if "torch::stable::detail::StableLibrary::Boxed" in text:
         return 'hint: wrap the function: m.impl("name", TORCH_BOX(&function))'
+    if "redefinition of" in text and "TORCH_LIBRARY_static_init_" in text:
+        return (
+            "hint: a namespace has one such block: put all ops into it, or write STABLE_TORCH_LIBRARY_FRAGMENT below it"
+        )
     block = REGISTRATION.search(context)
     if block and UNKNOWN_MACRO.search(text) and "did you mean" not in text:
+        if not block["stable"]:
+            return "hint: beside torch/csrc/stable/library.h write STABLE_TORCH_LIBRARY; this one is in torch/library.h"
         return "hint: this macro is in torch/csrc/stable/library.h: is that included above?"
     return ""
 
@@ -327,6 +347,18 @@ def _may_be_a_limit(text: str, context: str) -> bool:
         return MACRO_OF_TORCH.search(context) is not None
     known = NAMES_TORCH.search(text) or "static assertion failed" in text
     return bool(known or MISSING_HEADER.match(text) or UNKNOWN_NAME.match(text))
+
+
+def _abi_hint(text: str, argv: Sequence[str]) -> str:
+    """Returns the hint for a header of torch's that the op's ABI does not have."""
+    if NOT_STABLE in text:
+        return 'hint: this header is not of the stable ABI: declare abi = "torch", or "torch-facade", in the builder'
+    header = MISSING_HEADER.match(text)
+    if header and OF_TORCH.match(header["name"]) and not any(word.endswith("/torch/include") for word in argv):
+        return (
+            'hint: abi = "c" has no headers of torch: declare "torch-stable" for torch/csrc/stable, "torch" for others'
+        )
+    return ""
 
 
 def _facade_hint(text: str, argv: Sequence[str]) -> str:

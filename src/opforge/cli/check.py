@@ -72,7 +72,7 @@ def command(
       opforge check --list acme/relu
       opforge check compiled
     """
-    if timeout is not None and timeout <= 0:
+    if timeout is not None and not timeout > 0:  # nan too
         raise click.BadParameter(f"{timeout:g} is not a number of seconds above 0.", param_hint="--timeout")
     if COMPILED in ops:
         if list(ops) != [COMPILED] or devices or as_list or is_all:
@@ -222,4 +222,5 @@ def _list(ops: Sequence[str], devices: Sequence[str], as_json: bool) -> None:
         for row, last in found
     ]
     show_table(("OP", "TARGET", "CHECKED", "ON", "AT", "BY OPFORGE", "PACKAGE"), rows)
-    click.echo(f"\n{counted(sum(1 for _row, last in found if last), 'op was', 'ops were')} checked as they are now.")
+    number = sum(1 for _row, last in found if last)
+    click.echo(f"\n{counted(number, 'op was checked as it is', 'ops were checked as they are')} now.")

@@ -175,8 +175,8 @@ def verbose_option() -> click.Option:
 
 
 def _without_folder(error: OSError) -> str:
-    """Returns what to say of an error that names no file because the working folder was removed; empty for others."""
-    if error.errno != errno.ENOENT or error.filename is not None:
+    """Returns what to say of an error that comes from a removed working folder; empty for others."""
+    if error.errno != errno.ENOENT or (error.filename is not None and os.path.isabs(error.filename)):
         return ""
     try:
         os.getcwd()

@@ -166,7 +166,10 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     try:
         ops = select([what], targets)
     except click.UsageError as error:  # an op of `opforge.load` is in no package's table
-        return _of_entries(layout, named_or_offered(stored, what, error))
+        named, wanted = named_or_offered(stored, what, error), {*map(str, targets)}
+        if of_target := [entry for entry in named if not wanted or entry.target in wanted]:
+            return _of_entries(layout, of_target)
+        raise
     entries = []
     for op in ops:
         entry = find(op.builder().spec()).entry

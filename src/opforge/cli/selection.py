@@ -208,6 +208,12 @@ def unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target] = 
 def own_class(import_path: str) -> Any:
     """Returns the class at `module:Class`, searching the working folder too. Raises click.UsageError, BuilderError."""
     module_name, _, attribute = import_path.partition(":")
+    if not module_name or "/" in module_name or module_name.endswith(".py"):
+        parts = [part for part in module_name.removesuffix(".py").split("/") if part.strip(".")]
+        example = f"{'.'.join(parts) or 'package.module'}:{attribute or 'Class'}"
+        raise click.UsageError(
+            f"{import_path!r} does not name a module: expected package.module:Class, such as {example}"
+        )
     try:
         module = imported(module_name, lambda: working_folder.import_module(module_name))
     except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported

@@ -402,7 +402,7 @@ def register(op: str, entry: Entry, handle: int, schemas: Sequence[str], suffix:
         import torch
 
         if name not in owners:
-            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(owners)}")
+            raise AttributeError(f"the op {op!r} has no function {name!r}; it has: {', '.join(owners) or 'none'}")
         packet = getattr(getattr(torch.ops, owners[name]), name)
         return packet if name in overloaded else packet.default
 

@@ -257,5 +257,5 @@ def test_an_unknown_op_and_a_wrong_timeout_are_refused(check):
     done = check("NoSuchOp")
     assert done.returncode == 2 and "'NoSuchOp' is not an op that is offered here." in done.stderr
     assert "A class of your own is named by package.module:Class." in done.stderr
-    done = check("--timeout", "0")
-    assert done.returncode == 2 and "Invalid value for --timeout: 0 is not a number of seconds above 0." in done.stderr
+    done = check("--timeout", "nan")
+    assert done.returncode == 2 and "Invalid value for --timeout: nan is not a number of seconds" in done.stderr

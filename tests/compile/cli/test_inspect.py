@@ -76,6 +76,11 @@ def test_an_entry_is_inspected_for_exports_needs_and_functions(tmp_path):
     text = CliRunner().invoke(command, [entry.key[:8]])
     assert text.exit_code == 0 and f"op {content['entry']['op']} for cpu:" in text.stdout
     assert "torch\t2.10 or newer, by " in text.stdout
+    name, other = entry.record["op"], "cuda:sm_90"
+    of_target = CliRunner().invoke(command, [name, "--target", entry.record["target"]])
+    assert of_target.exit_code == 0 and f"op {name} for {entry.record['target']}" in of_target.stdout
+    of_none = CliRunner().invoke(command, [name, "--target", other])
+    assert of_none.exit_code == 2 and f"{name!r} is not an op that is offered for cuda." in of_none.stderr
 
 
 def test_an_entry_of_a_layer_is_inspected_without_what_the_layer_does_not_hold(tmp_path):

@@ -32,8 +32,8 @@ BLOCKS = """\
 #include <ATen/ATen.h>
 #include <torch/library.h>
 at::Tensor times(const at::Tensor& x) { return x * FACTOR; }
-TORCH_LIBRARY(NAME, m) { m.def("times(Tensor x) -> Tensor"); }
-TORCH_LIBRARY_IMPL(NAME, CPU, m) { m.impl("times", &times); }
+TORCH_LIBRARY(NAME, m) { m.def("NAME::times(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(NAME, CPU, m) { m.impl("NAME::times", &times); }
 static auto also = torch::RegisterOperators("NAME_also::also", &times);
 """
 

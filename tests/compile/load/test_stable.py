@@ -81,6 +81,9 @@ def test_a_fake_for_a_missing_function_is_an_error_at_every_load(relu_class):
     for _ in range(3):
         with pytest.raises(BuilderError, match=rf"{cls.name}: fakes names 'gelu'. The library defines: relu"):
             cls().load()
+    cls.fakes = {"relu": "relu_fake"}
+    with pytest.raises(BuilderError, match=r"fakes\['relu'\]='relu_fake'. Expected a function that returns an empty"):
+        cls().load()
 
 
 def test_a_fake_of_a_later_load_replaces_the_one_before(tmp_path):

@@ -60,8 +60,22 @@ def test_the_error_for_a_schema_that_torch_cannot_parse_has_torchs_reason(tmp_pa
         with pytest.raises(LoadError) as caught:
             cls().load()
         message = str(caught.value)
+        assert message.splitlines()[-2:] == [
+            f"{cls.name}::f(Tensr x) -> Tensor",
+            f"{' ' * len(cls.name)}    ~~~~~ <--- HERE",
+        ]
         assert f"The schema '{cls.name}::f(Tensr x) -> Tensor' cannot be read: " in message
         assert "torch refused the definition f(Tensr x) -> Tensor" in message
+
+
+def test_a_dispatch_key_that_torch_does_not_have_is_named(tmp_path):
+    text = STABLE_HEADERS + (
+        "int64_t f(int64_t x) { return x; }\n"
+        'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("f(int x) -> int"); }\n'
+        'STABLE_TORCH_LIBRARY_IMPL(@NAME@, Cpu, m) { m.impl("f", TORCH_BOX(&f)); }\n'
+    )
+    with pytest.raises(LoadError, match=r"torch refused the dispatch key Cpu. Write CPU, CUDA, .* in this letter case"):
+        sample_ops.op_from_source(tmp_path / "op", text)().load()
 
 
 OTHER_TYPES = pytest.mark.long("compiles torch's headers for another name of the same table")

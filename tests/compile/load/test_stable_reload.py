@@ -35,6 +35,20 @@ def test_a_second_load_compares_the_ops_own_files_and_the_compiler_and_none_of_t
     assert len(stamped) - len(programs) < 10 and not any("/torch/" in path for path in stamped)
 
 
+def test_names_may_have_the_blocks_own_namespace_before_them(tmp_path):
+    """As torch's macros allow, also in the second version of an op, which is registered in another namespace."""
+    text = sample_ops.STABLE_HEADERS + (
+        "int64_t f(int64_t x) { return x + 1; }\n"
+        'STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("@NAME@::f(int x) -> int"); }\n'
+        'STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("@NAME@::f", TORCH_BOX(&f)); }\n'
+    )
+    cls = sample_ops.op_from_source(tmp_path / "op", text)
+    first = cls().load()
+    assert first.f(1) == getattr(torch.ops, cls.name).f(1) == 2 and f"{first!r}".endswith("f(int x) -> int>")
+    text_files.write(tmp_path / "op", f"{cls.name}.cpp", text.replace("+ 1", "+ 2").replace("@NAME@", cls.name))
+    assert cls().load().f(1) == 3 and first.f(1) == 2
+
+
 HIT = """
 import os, sys
 import torch

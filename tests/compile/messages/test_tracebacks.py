@@ -33,6 +33,7 @@ WAY
 CALL = "opforge.load('broken', 'broken.cpp', abi='c')"
 CALLS = {
     "load_inline": "opforge.load_inline('broken', 'int value() { retrun 1; }', abi='c')",
+    "declaration": "opforge.load('broken', [], abi='c')",
     "build": "Broken().build()",
     "get_kernel": "opforge.get_kernel('acme/none')",
     "accelerator": "os.environ['OPFORGE_ACCELERATOR'] = 'cudda'; opforge.get_accelerator()",

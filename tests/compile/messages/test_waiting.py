@@ -201,6 +201,8 @@ def test_prepare_takes_names(builds_are_shared, name):
         opforge.prepare(["CPULionn"])
     with pytest.raises(SettingError, match=r"ops='CPULion' cannot be used: expected a list of ops: \['CPULion'\]"):
         opforge.prepare("CPULion")
+    with pytest.raises(SettingError, match=r"ops=5 cannot be used: expected a list of ops: \[5\]"):
+        opforge.prepare(5)
 
 
 def test_of_many_ranks_only_the_one_that_builds_says_that_the_others_wait(tmp_path, monkeypatch):

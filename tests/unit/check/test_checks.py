@@ -9,12 +9,21 @@ import pytest
 from click.testing import CliRunner
 from support import child_processes, sample_ops
 
+import opforge
+from opforge.accelerator import select
 from opforge.bench import machine
-from opforge.check import checks
+from opforge.check import checks, stages
 from opforge.cli.check import command
 from opforge.errors import OpIncompatibleError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
+
+
+def test_the_contract_tests_the_accelerator_that_a_remembered_choice_stands_for():
+    said = dict[str, object]()
+    stages.check_accelerator(select.LazyCPUAccelerator(), said.update)
+    assert said["state"] == "ok" and said["target"] == str(opforge.get_accelerator().target())
+
 
 CODE = """
 import json, time

@@ -54,8 +54,9 @@ def test_arguments_that_do_not_parse_are_wrong_usage_as_json_too(words):
     assert done.exit_code == 2 and document["error"] == "UsageError" and wrong in document["message"]
 
 
-def test_a_working_folder_that_was_removed_is_named_in_the_error(tmp_path):
-    code = f"import os; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); os.getcwd()"
+@pytest.mark.parametrize("call", ["os.getcwd()", "os.mkdir('project')"])
+def test_a_working_folder_that_was_removed_is_named_in_the_error(tmp_path, call):
+    code = f"import os; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); {call}"
 
     @click.command(cls=Guarded)
     def command():

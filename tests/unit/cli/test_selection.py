@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import click
@@ -187,6 +188,22 @@ def test_a_module_that_does_not_exist_is_refused():
         click.UsageError, match=r"no_such.one:Relu: there is no module 'no_such' in this folder or on PYTHONPATH\."
     ):
         selection.select(["no_such.one:Relu"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "example"),
+    [
+        ("ops.py:Relu", "ops:Relu"),
+        ("./my/ops.py:Relu", "my.ops:Relu"),
+        ("my/ops:Relu", "my.ops:Relu"),
+        (":Relu", "package.module:Relu"),
+        ("ops.py:", "ops:Class"),
+    ],
+)
+def test_a_file_in_place_of_a_module_is_refused_with_the_name_to_type(typed, example):
+    problem = f"{typed!r} does not name a module: expected package.module:Class, such as {example}"
+    with pytest.raises(click.UsageError, match=f"^{re.escape(problem)}$"):
+        selection.own_class(typed)
 
 
 def test_a_module_with_a_missing_dependency_is_refused(write_module):

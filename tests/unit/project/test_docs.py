@@ -261,6 +261,7 @@ def test_the_documents_list_every_error():
         "no source registers an op",
         "a compiler was killed",
         "torch refused the definition",
+        "torch refused the dispatch key",
         "torch would pass wrong values to its kernels",
         "is registered already",
         "OPFORGE_PREBUILT=require forbids",

@@ -106,6 +106,15 @@ def test_a_string_instead_of_a_list_of_flags_is_an_error(tmp_path):
         describe(sample_ops.plain_op(tmp_path, extra_compile_args="-O2")().spec())
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("cpp_sources", 5), ("cpp_sources", [5]), ("cuda_sources", {"a": "b"}), ("sycl_sources", b"")]
+)
+def test_sources_of_load_inline_of_another_type_are_a_value_error(name, value):
+    with pytest.raises(ValueError) as caught:
+        opforge.load_inline("texts", **{"cpp_sources": "", name: value})
+    assert str(caught.value) == f"{name}={value!r} cannot be used: expected a text, or a list of texts."
+
+
 @pytest.mark.parametrize("functions", [5, 0, True, [5], {"f": None}, {5: "f"}, {"f"}])
 def test_functions_of_another_type_are_a_value_error_as_with_torch(functions):
     with pytest.raises(ValueError) as caught:

@@ -189,6 +189,35 @@ def test_a_missing_library_comes_with_advice(output):
     assert advice == "hint: install what provides libnope.so, or name its folder in extra_link_args: -L/the/folder"
 
 
+@pytest.mark.parametrize("typed", ["libm.so", "-lm", "libm", "m.so.6", "libm.a"])
+def test_a_library_that_is_named_as_a_file_or_a_flag_gets_the_name_to_write(typed):
+    text = str(build_error(NO_LIBRARY.replace("nope", typed)))
+    assert "\nhint: write 'm': a name in libraries, and after -l, has neither -l nor lib before it, nor .so\n" in text
+
+
+@pytest.mark.parametrize(
+    ("include", "message", "hint"),
+    [
+        ("/x/torch/include", '#error "Not if TORCH_STABLE_ONLY or TORCH_TARGET_VERSION is defined"', 'abi = "torch"'),
+        ("/x/other", "torch/csrc/stable/library.h: No such file or directory", 'abi = "c" has no headers of torch'),
+        ("/x/torch/include", "torch/csrc/stable/librray.h: No such file or directory", "add the folder that holds"),
+        ("/x/torch/include", "'empty_like' is not a member of 'torch::stable'", "are in torch/csrc/stable/ops.h"),
+        ("/x/torch/include", "no member named 'f' in namespace 'torch::stable'", "are in torch/csrc/stable/ops.h"),
+        ("/x/torch/include", "'f' is not a member of 'torch::stable::detail'", ""),
+        ("/x/torch/include", "redefinition of 'T STABLE_TORCH_LIBRARY_static_init_a'", "STABLE_TORCH_LIBRARY_FRAGMENT"),
+    ],
+)
+def test_a_header_or_a_function_of_torchs_that_is_not_there_comes_with_advice(include, message, hint):
+    text = str(build_error(f"FAILED: o\ng++ -isystem {include} -c a.cpp\na.cpp:1:2: error: {message}\n"))
+    assert f"error: {message}\n" in text
+    assert text.count("hint:") == bool(hint) and hint in text.partition("hint:")[2]
+
+
+def test_a_tensor_of_the_stable_abi_without_its_header_comes_with_advice():
+    text = str(build_error(UNDEFINED.replace("missing()", "torch::stable::Tensor::scalar_type() const")))
+    assert "\nhint: #include <torch/csrc/stable/tensor.h> in that source\n" in text
+
+
 @pytest.mark.parametrize("message", UNBOXED, ids=["g++", "clang"])
 def test_a_kernel_without_torch_box_comes_with_advice(message):
     text = str(build_error(f"[1/2] compile relu.cpp\nFAILED: o\ng++ -c\nrelu.cpp:9:5: {message}\n"))
@@ -200,6 +229,11 @@ def test_a_registration_without_its_header_comes_with_advice(tmp_path):
     advice = "\nhint: this macro is in torch/csrc/stable/library.h: is that included above?\n"
     assert advice in str(build_error(f"FAILED: o\ng++\n{source}:2:21: error: expected constructor before '(' token\n"))
     assert advice not in str(build_error(f"FAILED: o\ng++\n{source}:1:1: error: bad\n"))
+    pasting = 'pasting "STABLE_TORCH_LIBRARY_init_" and ""relu"" does not give a valid preprocessing token'
+    assert "hint:" not in str(build_error(f"FAILED: o\ng++\n{source}:2:1: error: {pasting}\n"))
+    plain = text_files.write(tmp_path, "plain.cpp", "TORCH_LIBRARY(relu, m) {\n}\n")
+    text = str(build_error(f"FAILED: o\ng++\n{plain}:1:14: error: expected constructor before '(' token\n"))
+    assert "\nhint: beside torch/csrc/stable/library.h write STABLE_TORCH_LIBRARY; this one is in torch/lib" in text
 
 
 def test_a_misspelt_function_keeps_the_compilers_suggestion_and_gets_no_hint(tmp_path):

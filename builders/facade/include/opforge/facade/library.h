@@ -342,13 +342,15 @@ public:
     BasicLibrary(const BasicLibrary&) = delete;
     BasicLibrary& operator=(const BasicLibrary&) = delete;
 
-    BasicLibrary& def(const std::string& schema) & {
+    BasicLibrary& def(const std::string& typed) & {
+        const std::string schema = local(typed);
         c10::facade::check(aoti_torch_library_def(library_, schema.c_str()), ("the schema " + schema).c_str());
         remember(schema);
         return *this;
     }
     template <class F>
-    BasicLibrary& def(const std::string& text, F f) & {
+    BasicLibrary& def(const std::string& typed, F f) & {
+        const std::string text = local(typed);
         if (text.find('(') == std::string::npos) {
             def_unknown(deduced<F>(text, false), deduced<F>(text, true));
         } else {
@@ -358,7 +360,8 @@ public:
         return *this;
     }
     template <class F>
-    BasicLibrary& impl(const std::string& name, F f) & {
+    BasicLibrary& impl(const std::string& typed, F f) & {
+        const std::string name = local(typed);
         using Box = opforge_facade_detail::Boxed<F, opforge_facade_detail::signature_t<F>>;
         const std::string full = qualified(name);
         auto& declared = opforge_facade_detail::declared(full);
@@ -377,7 +380,15 @@ public:
         return *this;
     }
 
+    // The block's own namespace. A second version of an op in a process is registered in another one.
+    const char* own = nullptr;
+
 private:
+    // A name without the block's own namespace, which may be written before it.
+    std::string local(const std::string& name) const {
+        const std::string before = (own ? std::string(own) : ns_) + "::";
+        return name.compare(0, before.size(), before) == 0 ? name.substr(before.size()) : name;
+    }
     std::string qualified(const std::string& name) const {
         return name.find("::") == std::string::npos ? ns_ + "::" + name : name;
     }
@@ -542,7 +553,9 @@ public:
         return new BasicRegistered<>(kind_, in, key_, file_, line_);
     }
     void fill(opforge::Registration& registration) const override {
-        fill_(static_cast<BasicRegistered<>&>(registration).library);
+        Library& library = static_cast<BasicRegistered<>&>(registration).library;
+        library.own = ns;
+        fill_(library);
     }
     void describe(std::string& lines) const override { lines.append(ns).append("\n"); }
 

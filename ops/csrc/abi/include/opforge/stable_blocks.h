@@ -14,6 +14,7 @@
 #include <opforge/registration.h>
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -37,14 +38,16 @@ public:
     StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr)
         : ns_(ns), lines_(lines), schemas_(schemas) {}
 
-    // A library that registers them. `key` is a dispatch key, or null for definitions.
-    StableLibrary(Kind kind, const char* ns, const char* key, const char* file, uint32_t line) : ns_(ns) {
+    // A library that registers them in the namespace `in`, which is `ns`, or `ns` with a suffix. `key` is a dispatch
+    // key, or null for definitions.
+    StableLibrary(Kind kind, const char* ns, const char* in, const char* key, const char* file, uint32_t line)
+        : ns_(ns) {
         // Never a DEF, since several libraries may define ops in one package's namespace.
-        const AOTITorchError code = kind == Kind::IMPL ? aoti_torch_library_init_impl(ns, key, file, line, &handle_)
-                                                       : aoti_torch_library_init_fragment(ns, file, line, &handle_);
+        const AOTITorchError code = kind == Kind::IMPL ? aoti_torch_library_init_impl(in, key, file, line, &handle_)
+                                                       : aoti_torch_library_init_fragment(in, file, line, &handle_);
         if (code != AOTI_TORCH_SUCCESS) {
             handle_ = nullptr;
-            fail("torch refused the namespace ", ns);
+            key ? fail("torch refused the dispatch key ", key) : fail("torch refused the namespace ", ns);
         }
     }
 
@@ -59,6 +62,7 @@ public:
 
     // Not inlined: a block calls these once per op, and inlining would take longer to compile than all of its kernels.
     [[gnu::noinline]] StableLibrary& def(const char* schema) {
+        schema = local(schema);
         if (lines_) {
             list(schema);
         } else if (ok() && aoti_torch_library_def(handle_, schema) != AOTI_TORCH_SUCCESS) {
@@ -71,7 +75,7 @@ public:
         if (!schemas_) {
             return impl_boxed(name, kernel.boxed);
         }
-        opforge::append_unproven(schemas_->c_str(), ns_.c_str(), name, kernel, *lines_);
+        opforge::append_unproven(schemas_->c_str(), ns_.c_str(), local(name), kernel, *lines_);
         return *this;
     }
 
@@ -86,6 +90,7 @@ public:
 #endif
 
     [[gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
+        name = local(name);
         if (!lines_ && ok() && torch_library_impl(handle_, name, kernel, TORCH_ABI_VERSION) != AOTI_TORCH_SUCCESS) {
             fail("torch refused the kernel of ", name);
         }
@@ -95,6 +100,7 @@ public:
 // Headers older than a version do not define its name, and #if takes an undefined name as 0.
 #if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
     StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags) {
+        schema = local(schema);
         if (lines_) {
             return def(schema);
         }
@@ -126,6 +132,13 @@ public:
 #endif
 
 private:
+    // A name without the block's own namespace, which may be written before it as in torch's macros.
+    const char* local(const char* name) const {
+        const size_t size = ns_.size();
+        const bool is_own = std::strncmp(name, ns_.c_str(), size) == 0 && std::strncmp(name + size, "::", 2) == 0;
+        return is_own ? name + size + 2 : name;
+    }
+
     // One line a schema, whatever line breaks its text has.
     [[gnu::cold, gnu::noinline]] void list(const char* schema) {
         if (!schemas_) {
@@ -159,7 +172,7 @@ public:
         : Block(ns, kind != StableLibrary::Kind::IMPL), kind_(kind), fill_(fill), key_(key), file_(file), line_(line) {}
 
     opforge::Registration* open(const char* in) const override {
-        return new StableLibrary(kind_, in, key_, file_, line_);
+        return new StableLibrary(kind_, ns, in, key_, file_, line_);
     }
     void fill(opforge::Registration& library) const override { fill_(static_cast<StableLibrary&>(library)); }
     void describe(std::string& lines) const override {
