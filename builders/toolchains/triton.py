@@ -113,7 +113,9 @@ class TritonToolchain(HostedToolchain):
         target = Target.parse(plan.target)
         kernels = [json.loads(text) for _name, text in plan.kernels]
         names = {kernel["source"] for kernel in kernels}
-        kernel_files = {name: path for name in names for path in plan.sources if _is_source(roots[path.root], path, name)}
+        kernel_files = {
+            name: path for name in names for path in plan.sources if _is_source(roots[path.root], path, name)
+        }
         pairs = [(number, arch) for arch in archs.resolve_ptx(target.arch) for number in range(len(kernels))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}

@@ -73,7 +73,10 @@ def test_the_text_of_a_kernel_contains_everything_that_determines_its_code():
         ([KERNEL._replace(arguments={"x": int})], "scale: x has the type <class 'int'>. Expected"),
         ([KERNEL._replace(name="scale fp32")], "a kernel is named 'scale fp32'. Expected letters, digits, '_', '-'"),
         ([KERNEL._replace(name="scale[fp32]")], "a kernel is named 'scale[fp32]'"),  # it would be taken for a config
-        ([KERNEL._replace(constants={"B": 1j})], "scale: B is 1j. Expected a number, a bool, a text or None; of a dtype"),
+        (
+            [KERNEL._replace(constants={"B": 1j})],
+            "scale: B is 1j. Expected a number, a bool, a text or None; of a dtype",
+        ),
     ],
 )
 def test_an_invalid_declaration_is_rejected(kernels, message):
