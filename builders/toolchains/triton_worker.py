@@ -99,7 +99,7 @@ def _import(path: str) -> types.ModuleType:
 
 
 def _function(module: types.ModuleType, kernel: dict[str, Any]) -> Any:
-    function = getattr(module, kernel["function"], None)
+    function: Any = getattr(module, kernel["function"], None)
     while hasattr(getattr(function, "fn", None), "arg_names"):  # in @triton.autotune or @triton.heuristics
         function = function.fn
     if function is None or not hasattr(function, "arg_names"):

@@ -6,7 +6,7 @@ import collections.abc  # named in full: pdoc evaluates the annotations of Kerne
 import json
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.errors import BuilderError
 
@@ -83,7 +83,8 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
         names.add(kernel.name)
         if not re.fullmatch(NAME, kernel.name):
             raise BuilderError(builder, f"a kernel is named {kernel.name!r}", "Expected letters, digits, '_', '-', '.'")
-        for constant, value in kernel.constants.items():
+        constants: dict[str, Any] = {**kernel.constants}
+        for constant, value in constants.items():
             if not isinstance(value, (int, float, str, type(None))):
                 expected = "Expected a number, a bool, a text or None; of a dtype a text such as 'dtype:float16'"
                 raise BuilderError(builder, f"{kernel.name}: {constant} is {value!r}", expected)

@@ -158,7 +158,7 @@ def test_a_named_op_whose_cases_have_no_sizes_is_an_error(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     text = "from opforge.ops.cases import Case\nCASE = Case('one', lambda place: (), lambda op: abs)\n"
     (tmp_path / "unsized_cases.py").write_text(text)
-    with pytest.raises(UnknownOpError, match="'unsized_cases:CASE': no case of it has sizes to measure. Set `sizes`"):
+    with pytest.raises(UnknownOpError, match=r"'unsized_cases:CASE': no case of it has sizes to measure\. Set `sizes`"):
         select(["unsized_cases:CASE"])
 
 

@@ -125,8 +125,8 @@ def test_an_unknown_op_is_wrong_usage(not_measured):
 
 
 def test_an_op_with_cases_for_another_device_is_wrong_usage(not_measured, folder):
-    text = "from opforge.ops.cases import Case\nCASE = Case('x', lambda place: (), ours=abs, sizes=(1,), devices=('cuda',))\n"
-    (folder / "gpu_cases.py").write_text(text)
+    case = "Case('x', lambda place: (), ours=abs, sizes=(1,), devices=('cuda',))"
+    (folder / "gpu_cases.py").write_text(f"from opforge.ops.cases import Case\nCASE = {case}\n")
     done = bench("gpu_cases:CASE")
     assert done.exit_code == 2 and "gpu_cases:CASE: its cases are not for the device 'cpu'." in done.stderr
 

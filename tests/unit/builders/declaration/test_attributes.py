@@ -226,7 +226,7 @@ class TestMovedFromDeepSpeed:
 
     def test_a_method_that_returns_a_text_is_refused_as_a_text(self, folder):
         cls = declare(folder, sources=lambda self: "plain.cpp")
-        with pytest.raises(BuilderError, match="sources='plain.cpp'. Expected a list of strings"):
+        with pytest.raises(BuilderError, match=r"sources='plain\.cpp'\. Expected a list of strings"):
             cls().spec()
 
     def test_a_method_that_needs_deepspeeds_base_class_is_refused_with_the_line_to_write(self, folder):
