@@ -12,6 +12,7 @@ from typing import Any
 
 from opforge.builders.declaration import kernel_roots
 from opforge.errors import KernelLaunchError, ToolchainNotFoundError
+from opforge.foundation.fork_lock import ForkLock
 from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from .kernel import Kernel
@@ -72,6 +73,7 @@ def _constant(value: Any) -> Any:
     return getattr(triton.language, value.partition(":")[2])
 
 
+_lock = ForkLock()
 _numbers = itertools.count()
 _packages: dict[str, tuple[str, FlatStamps]] = {}
 """Folder of kernels -> the package that was made for it, and the files that were imported, as they were then."""
@@ -83,18 +85,20 @@ def module(path: str) -> types.ModuleType:
     After an edit of a file in it another package is made: kernels that are in use stay as they are.
     """
     folder, name = os.path.split(path)
-    package, files = _packages.get(folder, ("", FlatStamps()))
-    if not package or stamps_of(files.paths) != files.numbers:
-        package = f"opforge_kernels_{next(_numbers)}"
-        sys.modules[package] = types.ModuleType(package)
-        sys.modules[package].__path__ = [folder]
-    # Python takes bytecode for that of a source of the same size and second: kernels must not come from an old one.
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        found = importlib.import_module(f"{package}.{name.removesuffix('.py')}")
-    finally:
-        sys.dont_write_bytecode = writes
-    imported = [each.__file__ for key, each in [*sys.modules.items()] if key.startswith(f"{package}.")]
-    paths = sorted(path for path in imported if path)
-    _packages[folder] = package, FlatStamps(paths, stamps_of(paths))
-    return found
+    with _lock:
+        package, files = _packages.get(folder, ("", FlatStamps()))
+        if not package or stamps_of(files.paths) != files.numbers:
+            package = f"opforge_kernels_{next(_numbers)}"
+            sys.modules[package] = types.ModuleType(package)
+            sys.modules[package].__path__ = [folder]
+            importlib.invalidate_caches()
+        # Python takes bytecode for that of a source of the same size and second: kernels must not come from an old one.
+        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            found = importlib.import_module(f"{package}.{name.removesuffix('.py')}")
+        finally:
+            sys.dont_write_bytecode = writes
+        imported = [each.__file__ for key, each in [*sys.modules.items()] if key.startswith(f"{package}.")]
+        paths = sorted(path for path in imported if path)
+        _packages[folder] = package, FlatStamps(paths, stamps_of(paths))
+        return found
