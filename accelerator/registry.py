@@ -107,7 +107,7 @@ def probed(accelerator: Accelerator, point: EntryPoint) -> Attempt:
         reason = accelerator.unavailable_reason()
         no_reason = f"is_available() of {point.value} of {point.source} returns False and unavailable_reason() nothing"
         return Attempt(None, reason or no_reason)
-    except Exception as raised:
+    except (Exception, SystemExit) as raised:  # a package may call sys.exit()
         return Attempt(None, _failure(point, raised), raised)
 
 

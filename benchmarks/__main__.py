@@ -14,7 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from opforge.bench import machine
+from opforge.bench import files, machine
+from opforge.errors import BenchFileError
 
 from . import BENCHMARKS, module_name, show
 from .scratch import LONG, Scratch, is_long
@@ -37,6 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no benchmark {unknown[0]!r}; expected any of: {', '.join(NAMES)}")
     long = options.long or is_long()
     to_output = options.json == "-"
+    if options.json and not to_output:
+        try:
+            files.check_writable(options.json)
+        except BenchFileError as error:
+            parser.error(str(error))
     console = Console(stderr=to_output, soft_wrap=not sys.stdout.isatty())
     description = machine.describe()
     show.machine(description, console)
@@ -54,9 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     if to_output:
         print(json.dumps(output))
     elif options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(output, file, indent=1)
-            file.write("\n")
+        files.write(options.json, json.dumps(output, indent=1) + "\n")
     return int(any("error" in report for report in reports.values()))
 
 

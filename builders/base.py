@@ -72,6 +72,10 @@ class Loaded:
         self._often = remembered_values.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
         self._rest = tuple(watched.paths[often:]), [*watched.numbers[4 * often :]]
 
+    def watch_all(self, files: remembered_values.FlatStamps) -> None:
+        """Takes files that are compared at each load."""
+        self.watched = self._often = files
+
     def is_current(self, builder: OpBuilder) -> bool:
         """Returns whether the environment, the builder's attributes and all watched files are as they were.
 

@@ -113,7 +113,9 @@ class TritonToolchain(HostedToolchain):
         target = Target.parse(plan.target)
         kernels = [json.loads(text) for _name, text in plan.kernels]
         names = {kernel["source"] for kernel in kernels}
-        kernel_files = {name: path for name in names for path in plan.sources if _is_source(path, name)}
+        kernel_files = {
+            name: path for name in names for path in plan.sources if _is_source(roots[path.root], path, name)
+        }
         pairs = [(number, arch) for arch in archs.resolve_ptx(target.arch) for number in range(len(kernels))]
         count = max(1, -(-len(pairs) // BATCH))
         units, roots = [], {**roots, "build": "."}
@@ -177,9 +179,9 @@ class TritonToolchain(HostedToolchain):
         }
 
 
-def _is_source(path: RootedPath, name: str) -> bool:
-    """Returns whether `path` is the source of this name: a path below a root, or an absolute one."""
-    return os.path.normpath(name) in (path.path, os.sep + path.path)
+def _is_source(root: str, path: RootedPath, name: str) -> bool:
+    """Returns whether `path`, below the folder `root`, is the source of this name: a path below it, or absolute."""
+    return os.path.normpath(os.path.join(root, name)) == os.path.normpath(os.path.join(root, path.path))
 
 
 def find() -> str:

@@ -84,10 +84,14 @@ def main(argument: str) -> int:
     return 0
 
 
+_packages: dict[str, str] = {}
+"""Folder of kernels -> its package. The code has the name, so that it must not follow from the folder's path."""
+
+
 def _import(path: str) -> types.ModuleType:
     """Imports a file of kernels as a module of a package that is created for its folder, whose files it can import."""
     folder, name = os.path.split(path)
-    package = "kernels_" + re.sub(r"\W", "_", folder)
+    package = _packages.setdefault(folder, f"kernels_{len(_packages)}")
     if package not in sys.modules:
         sys.modules[package] = types.ModuleType(package)
         sys.modules[package].__path__ = [folder]
@@ -95,7 +99,9 @@ def _import(path: str) -> types.ModuleType:
 
 
 def _function(module: types.ModuleType, kernel: dict[str, Any]) -> Any:
-    function = getattr(module, kernel["function"], None)
+    function: Any = getattr(module, kernel["function"], None)
+    while hasattr(getattr(function, "fn", None), "arg_names"):  # in @triton.autotune or @triton.heuristics
+        function = function.fn
     if function is None or not hasattr(function, "arg_names"):
         raise LookupError(f"there is no @triton.jit function {kernel['function']!r} in it")
     declared = {name for name, _kind in kernel["arguments"]} | kernel["constants"].keys()

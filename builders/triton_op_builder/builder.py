@@ -63,8 +63,8 @@ class TritonOpBuilder(OpBuilder):
     def spec(self) -> OpSpec:
         """Returns the declaration, with the kernels and with the target as Triton compiles for it."""
         builder = type(self).__name__
-        if not self.kernels:
-            raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`")
+        if not self.kernels or not isinstance(self.kernels, Sequence):
+            raise BuilderError(builder, "it declares no kernels", "Declare at least one in `kernels`, a list")
         check_kernels(builder, self.kernels)
         if self.compiles_configs:  # otherwise each load would make kernels that its library does not have
             check_kernels(builder, self._compiled())
@@ -84,6 +84,7 @@ class TritonOpBuilder(OpBuilder):
 
         kernels = JitKernels(self.name, self.kernels, self.spec().roots)
         loaded.library = self._op(kernels, "jit", None)
+        loaded.watch_all(kernels.files)
 
     def _bind(self, library: Any) -> TritonOp:
         if isinstance(library, TritonOp):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections.abc  # named in full: pdoc evaluates the annotations of Kernel outside this module
 import json
+import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.errors import BuilderError
 
@@ -13,6 +14,9 @@ ALIGNMENT = 16
 SCALARS = {"i1": "?7x", "i32": "i4x", "i64": "q", "fp32": "f4x", "fp64": "d"}
 """Scalar type -> the `struct` format that packs it into a slot of eight bytes."""
 POINTEES = ("i1", "i8", "u8", "i16", "i32", "i64", "fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5")
+
+NAME = r"[\w.-]+(\[\w+=[^\s\]]+\])?"
+"""Of a kernel; what is in brackets is a config, as `Kernel.variant` names it."""
 
 
 class Kernel(NamedTuple):
@@ -77,15 +81,22 @@ def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:
         if kernel.name in names:
             raise BuilderError(builder, f"two kernels are named {kernel.name!r}", "Give each a different name")
         names.add(kernel.name)
+        if not re.fullmatch(NAME, kernel.name):
+            raise BuilderError(builder, f"a kernel is named {kernel.name!r}", "Expected letters, digits, '_', '-', '.'")
+        constants: dict[str, Any] = {**kernel.constants}
+        for constant, value in constants.items():
+            if not isinstance(value, (int, float, str, type(None))):
+                expected = "Expected a number, a bool, a text or None; of a dtype a text such as 'dtype:float16'"
+                raise BuilderError(builder, f"{kernel.name}: {constant} is {value!r}", expected)
         for argument, kind in kernel.arguments.items():
-            bare, _, promise = kind.partition(":")
+            bare, _, promise = str(kind).partition(":")
             is_known = bare[1:] in POINTEES if bare.startswith("*") else bare in SCALARS
             if not is_known or promise not in ("", str(ALIGNMENT)):
                 kinds = f"'*' and one of {', '.join(POINTEES)}, or one of {', '.join(SCALARS)}; then optionally ':16'"
                 raise BuilderError(builder, f"{kernel.name}: {argument} has the type {kind!r}", f"Expected {kinds}")
         for warps in {kernel.warps, *(config.get("warps", kernel.warps) for config in kernel.configs)}:
-            if warps < 1 or warps & (warps - 1):
-                raise BuilderError(builder, f"{kernel.name}: warps={warps}", "Expected a power of two, such as 4")
+            if type(warps) is not int or warps < 1 or warps & (warps - 1):
+                raise BuilderError(builder, f"{kernel.name}: warps={warps!r}", "Expected a power of two, such as 4")
 
 
 def _check_configs(builder: str, kernel: Kernel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import sys
 import types
@@ -11,6 +12,8 @@ from typing import Any
 
 from opforge.builders.declaration import kernel_roots
 from opforge.errors import KernelLaunchError, ToolchainNotFoundError
+from opforge.foundation.fork_lock import ForkLock
+from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from .kernel import Kernel
 from .launching import Grid
@@ -31,7 +34,11 @@ class JitKernels:
         paths = {root.name: root.path for root in search}
         names = sorted({kernel.source for kernel in self._kernels.values()})
         located = zip(names, kernel_roots.locate(op, names, search), strict=True)
-        self._files = {name: os.path.join(paths.get(where.root, "/"), where.path) for name, where in located}
+        files = {name: os.path.join(paths.get(where.root, "/"), where.path) for name, where in located}
+        self._modules = {name: module(path) for name, path in files.items()}
+        folders = dict.fromkeys(os.path.dirname(path) for path in files.values())
+        self.files = FlatStamps.of(pair for folder in folders for pair in _packages[folder][1].pairs())
+        """The files that were imported: an edit of one makes other kernels."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._kernels
@@ -45,7 +52,9 @@ class JitKernels:
             grid = grid(kernel.constants)  # type: ignore[operator]
         if 0 in grid:
             return
-        function = getattr(module(self._files[kernel.source]), kernel.function)
+        function = getattr(self._modules[kernel.source], kernel.function)
+        while hasattr(getattr(function, "fn", None), "arg_names"):  # in @triton.autotune or @triton.heuristics
+            function = function.fn
         values = dict(zip(kernel.arguments, arguments, strict=True))
         for argument, kind in kernel.arguments.items():
             value = values[argument] if isinstance(values[argument], (int, float)) else values[argument].data_ptr()
@@ -64,11 +73,32 @@ def _constant(value: Any) -> Any:
     return getattr(triton.language, value.partition(":")[2])
 
 
+_lock = ForkLock()
+_numbers = itertools.count()
+_packages: dict[str, tuple[str, FlatStamps]] = {}
+"""Folder of kernels -> the package that was made for it, and the files that were imported, as they were then."""
+
+
 def module(path: str) -> types.ModuleType:
-    """Returns a file of kernels, imported as a module of a package that is created for its folder."""
+    """Returns a file of kernels, imported as a module of a package that is made for its folder.
+
+    After an edit of a file in it another package is made: kernels that are in use stay as they are.
+    """
     folder, name = os.path.split(path)
-    package = "opforge_kernels_" + "".join(char if char.isalnum() else "_" for char in folder)
-    if package not in sys.modules:
-        sys.modules[package] = types.ModuleType(package)
-        sys.modules[package].__path__ = [folder]
-    return importlib.import_module(f"{package}.{name.removesuffix('.py')}")
+    with _lock:
+        package, files = _packages.get(folder, ("", FlatStamps()))
+        if not package or stamps_of(files.paths) != files.numbers:
+            package = f"opforge_kernels_{next(_numbers)}"
+            sys.modules[package] = types.ModuleType(package)
+            sys.modules[package].__path__ = [folder]
+            importlib.invalidate_caches()
+        # Python takes bytecode for that of a source of the same size and second: kernels must not come from an old one.
+        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            found = importlib.import_module(f"{package}.{name.removesuffix('.py')}")
+        finally:
+            sys.dont_write_bytecode = writes
+        imported = [each.__file__ for key, each in [*sys.modules.items()] if key.startswith(f"{package}.")]
+        paths = sorted(path for path in imported if path)
+        _packages[folder] = package, FlatStamps(paths, stamps_of(paths))
+        return found

@@ -159,7 +159,7 @@ class AioHandle:
 
     def _call(self, write: bool, buffer: Tensor, file: File, offset: int, validate: bool, frozen: bool) -> _Call:
         memory = buffer
-        if buffer.device.type != "cpu":
+        if not getattr(buffer, "is_cpu", True):  # what is no tensor is refused by the queue
             memory = buffer.cpu() if write else buffer.new_empty(buffer.shape, device="cpu")
             memory = memory.contiguous()
         transfer = self._queue.submit(write, file, memory, offset, freeze=frozen)

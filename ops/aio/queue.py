@@ -65,8 +65,8 @@ class Queue:
             ("depth", depth, DEEPEST),
             ("workers", workers, 64),
         ):
-            if not 1 <= value <= limit:
-                raise ValueError(f"{name}={value}: expected 1 to {limit}")
+            if not isinstance(value, int) or not 1 <= value <= limit:
+                raise ValueError(f"{name}={value!r}: expected a whole number from 1 to {limit}")
         if engine and engine not in ENGINES:
             raise ValueError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}, or '' for the first that works")
         self._block = -(-block_size // 4096) * 4096

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 
@@ -27,7 +28,7 @@ def offsets(torch: Any, tensor: Any, offset: Any) -> tuple[Any, int, int]:
         row_bytes = tensor.nbytes // max(1, len(tensor))
         least, most = (int(rows.min()), int(rows.max())) if len(rows) else (0, 0)
     else:
-        least = most = offset.__index__()
+        least = most = index(offset)
         row_bytes = tensor.nbytes
         if most + row_bytes < 1 << 63 and least >= 0:
             rows = torch.tensor([most], dtype=torch.int64)

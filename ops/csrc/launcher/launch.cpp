@@ -15,9 +15,10 @@
 #define OPFORGE_EXPORT extern "C" __attribute__((visibility("default")))
 
 extern "C" {
-// The linker defines these symbols at the section's ends. They are local to this library.
-extern const opforge_image* const __start_opforge_images[] __attribute__((visibility("hidden")));
-extern const opforge_image* const __stop_opforge_images[] __attribute__((visibility("hidden")));
+// The linker defines these symbols at the section's ends. They are local to this library, and null if every kernel was
+// left out.
+extern const opforge_image* const __start_opforge_images[] __attribute__((visibility("hidden"), weak));
+extern const opforge_image* const __stop_opforge_images[] __attribute__((visibility("hidden"), weak));
 }
 
 namespace opforge::launcher {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from opforge.cache import schema
 from opforge.cache.keys import strict
 from opforge.errors import BenchFileError
-from opforge.errors.base import damage
 from opforge.foundation import formats
 from opforge.ops.cases.case import OURS, UNITS
 
@@ -232,23 +231,51 @@ def read(path: str) -> Run:
         raise BenchFileError(path, problem, f"{advice} of this opforge, or read it with the opforge that wrote it")
     try:
         return _run(record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BenchFileError(path, f"it is damaged: {damage(error)}", advice) from error
+    except ValueError as error:
+        raise BenchFileError(path, f"it is damaged: {error}", advice) from error
+
+
+TIMES = schema.items(schema.number(0, 1e9, "a positive number"), least=1)
+OTHER_TIMES = schema.items(schema.NUMBER, least=1)
+RESULT = schema.record(
+    {
+        **dict.fromkeys(("op", "case", "size_unit", "dtype", "device", "unit"), schema.TEXT),
+        "size": schema.WHOLE,
+        "amount": schema.NUMBER,
+        "baseline": schema.TEXTS,
+        "samples": schema.table(TIMES),
+        **dict.fromkeys(("processor", "waited"), schema.table(OTHER_TIMES)),
+        "inner": schema.table(schema.WHOLE),
+        "missing": schema.table(schema.TEXT),
+        **dict.fromkeys(("goals", "processor_goals"), schema.table(schema.NUMBER)),
+        "own_work": schema.NUMBER,
+    },
+    is_open=True,  # the figures are computed again
+)
+FACTS = {**dict.fromkeys(machine.FACTS, schema.TEXT), **dict.fromkeys(("cores", "memory", "threads"), schema.WHOLE)}
+RUN = schema.record(
+    {
+        "machine": schema.record(FACTS, is_open=True),
+        "device": schema.TEXT,
+        **dict.fromkeys(("quick", "interrupted"), schema.FLAG),
+        "results": schema.items(RESULT),
+        "missing": schema.table(schema.TEXT),
+        **dict.fromkeys(("load_before", "load_after"), schema.items(schema.NUMBER)),
+        "seconds": schema.NUMBER,
+    },
+    is_open=True,
+)
 
 
 def _run(record: Mapping[str, Any]) -> Run:
+    """Returns the run in a file's record. Raises ValueError."""
+    schema.checked(record, RUN)
     names = [item.name for item in fields(Result)]
     results = [Result(**{name: row[name] for name in names}) for row in record["results"]]
     for result in results:
         lengths = {len(times) for times in result.samples.values()}
-        if len(lengths) != 1 or lengths == {0} or OURS not in result.samples:
+        if len(lengths) != 1 or not {OURS, *result.processor, *result.waited} <= result.samples.keys():
             raise ValueError(f"{result.op}, {result.case}: the contenders have {sorted(lengths)} samples")
-        for times in result.samples.values():
-            if not all(isinstance(seconds, (int, float)) and 0 < seconds < math.inf for seconds in times):
-                raise ValueError(f"{result.op}, {result.case}: a sample is not a positive number")
-    absent = [name for name in machine.FACTS if name not in record["machine"]]
-    if absent:
-        raise ValueError(f"the machine's {', '.join(absent)} are missing")
     names = [item.name for item in fields(Run) if item.name != "results"]
     return Run(results=results, **{name: record[name] for name in names})
 

@@ -43,7 +43,7 @@ def select(names: Sequence[str]) -> list[Selected]:
     or of a tuple of cases.
 
     Raises:
-        UnknownOpError: A name has no cases.
+        UnknownOpError: A name has no cases, or none with sizes.
     """
     found: dict[str, list[Selected]] = {}
     for name in names or CASES:
@@ -53,7 +53,11 @@ def select(names: Sequence[str]) -> list[Selected]:
             builder = _builder(name)
             op = builder.removesuffix("Builder")
             found[op] = [Selected(op, case, builder) for case in load_cases(CASES[builder])]
-    return [selected for of_op in found.values() for selected in of_op if selected.case.sizes]
+    measured = {op: [selected for selected in of_op if selected.case.sizes] for op, of_op in found.items()}
+    for op, of_op in measured.items():
+        if names and not of_op:
+            raise UnknownOpError(f"{op!r}: no case of it has sizes to measure. Set `sizes` of its Case.")
+    return [selected for of_op in measured.values() for selected in of_op]
 
 
 def points(selected: Sequence[Selected], device: str, quick: bool) -> Iterator[tuple[Selected, int, str]]:

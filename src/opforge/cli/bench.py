@@ -87,6 +87,8 @@ def command(
         device = run.device
     else:
         _check_device(device)
+        if not any(device in item.case.devices for item in selected):
+            raise click.UsageError(f"{', '.join(ops)}: its cases are not for the device {device!r}.")
         run = None
     facts = run.machine if run else machine.describe(device)
     if old:

@@ -54,8 +54,9 @@ NOT_NEEDED = {
 """A word of setuptools that has no counterpart -> why."""
 
 
-def _link_words(values: Iterable[str]) -> dict[str, Any]:
-    return {"extra_link_args": [*values]}
+def _link_word(name: object) -> str:
+    """Returns the flag for a library's name. Some builders write it as a flag."""
+    return str(name) if str(name).startswith("-") else f"-l{name}"
 
 
 METHODS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
@@ -63,8 +64,8 @@ METHODS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "include_paths": lambda values: {"include_dirs": values},
     "cxx_args": lambda values: {"extra_compile_args": {"cxx": values}},
     "nvcc_args": lambda values: {"extra_compile_args": {"nvcc": values}},
-    "extra_ldflags": _link_words,
-    "libraries_args": _link_words,
+    "extra_ldflags": lambda values: {"extra_link_args": values},
+    "libraries_args": lambda names: {"extra_link_args": [*map(_link_word, names)]},
 }
 """A method of DeepSpeed's builders -> the attributes that its result sets."""
 
@@ -94,9 +95,11 @@ def resolve(declared: Any, names: Iterable[str], expected: Collection[str]) -> d
     return values
 
 
-def _called(builder: str, name: str, method: Callable[[], Any]) -> list[str]:
+def _called(builder: str, name: str, method: Callable[[], Any]) -> Any:
+    """Returns the result without empty entries, which DeepSpeed drops too; a text as it is, to be refused later."""
     try:
-        return [*method()]
+        values = method()
+        return values if isinstance(values, str) else [value for value in values if value != ""]
     except (AttributeError, TypeError) as error:
         lines = ", ".join(f"{attribute} = ..." for attribute in METHODS[name]([]))
         advice = f"The method may need DeepSpeed's base class. Write {lines} instead"

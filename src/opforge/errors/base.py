@@ -42,15 +42,6 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def damage(error: BaseException) -> str:
-    """Returns the error of reading a damaged file's fields, in words: the text of a KeyError is the name alone."""
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    if isinstance(error, (TypeError, AttributeError)):
-        return f"a value is of another kind than expected: {error}"
-    return str(error)
-
-
 def log_line(log: str) -> str:
     """Returns the line that names the full log; "" if there is no log."""
     return f"\nfull log: {log}" if log else ""

@@ -116,11 +116,12 @@ def run(
 
 
 def _known(path: str, what: str, dtype: str, size: int, configs: Sequence[Config]) -> Mapping[str, Any] | None:
-    """Returns the row of an earlier run, if it has tried each of these configs."""
+    """Returns the row of an earlier run, if it has tried each of these configs, and the machine was not busy."""
     for row in _rows(path):
         if (row["what"], row["dtype"], row["size"]) == (what, dtype, size):
             tried = [row["config"], *(other["config"] for other in row["others"])]
-            return row if all(dict(config) in tried for config in configs) else None
+            is_done = not row["why"].startswith(search.BUSY) and all(dict(config) in tried for config in configs)
+            return row if is_done else None
     return None
 
 

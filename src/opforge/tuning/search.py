@@ -23,6 +23,8 @@ SAMPLE = 2e-3
 """Seconds that a sample takes at least: short calls are repeated within it."""
 PAUSE = 0.002
 """Seconds before each turn: OpenMP's threads of the one before spin for about as long."""
+BUSY = "the machine is busy"
+"""The beginning of the reason of a choice that another run makes again."""
 QUIET = 0.05
 """How far from 1 the interval of the default beside itself may reach. More is a busy machine."""
 
@@ -103,7 +105,7 @@ def choose(
     count = len(fresh["best"])
     ratio, control = _ratio(fresh["best"], fresh[""]), _ratio(fresh["again"], fresh[""])
     if control.low < 1 - QUIET or control.high > 1 + QUIET:
-        why = f"the machine is busy: the default took {control.low:.2f} to {control.high:.2f} of its own time"
+        why = f"{BUSY}: the default took {control.low:.2f} to {control.high:.2f} of its own time"
         return Choice({}, UNTIMED, count, why, [Other(chosen.config, ratio, "the machine was busy"), *others], True)
     if ratio.high >= REPLACES:
         why = f"no interval is below {REPLACES}"

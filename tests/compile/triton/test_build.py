@@ -45,10 +45,16 @@ def test_bytecode_of_an_older_source_is_not_compiled(tmp_path):
 
 
 def test_the_library_does_not_depend_on_the_folder(tmp_path, monkeypatch):
-    results = []
+    """Nor does the name of a function that is not inlined, which is in its PTX."""
+    results, call = [], "times(tl.load(x + at, mask=here), by)"
     for name in ("here", "there"):
         monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / f"store_{name}"))
-        entry = triton_parts.scale_op(tmp_path / name)("cuda:sm_90").build()
+        builder = triton_parts.scale_op(tmp_path / name)
+        kernels = triton_parts.KERNELS.replace(call, "tl.load(x + at, mask=here) * times(by, by)")
+        text_files.write(tmp_path / name, "kernels.py", kernels)
+        factor = triton_parts.FACTOR.replace("@triton.jit", "@triton.jit(noinline=True)")
+        text_files.write(tmp_path / name, "factor.py", factor)
+        entry = builder("cuda:compute_80").build()
         results.append((entry.key, entry.record["sha256"]))
     assert results[0] == results[1]
 
@@ -111,7 +117,7 @@ def test_a_declaration_that_does_not_match_its_function_is_rejected(tmp_path, ch
 
 def test_an_invalid_declaration_is_rejected_by_the_build(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    builder.kernels = [builder.kernels[0]._replace(name="bad name", warps=3)]
+    builder.kernels = [builder.kernels[0]._replace(warps=3)]
     with pytest.raises(BuilderError, match=r"warps=3. Expected a power of two"):
         builder("cuda:sm_80").build()
 
@@ -158,6 +164,14 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
     assert os.path.getsize(Every("hip:gfx942").build().library) > 4096
 
 
+def test_a_source_may_be_an_absolute_path_and_its_function_below_triton_autotune(tmp_path):
+    builder = triton_parts.scale_op(tmp_path / "op")
+    tuned = '@triton.autotune([triton.Config({"BLOCK": 64})], key=["count"])\n@triton.jit'
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("@triton.jit", tuned))
+    builder.kernels = [builder.kernels[0]._replace(source=str(tmp_path / "op" / "kernels.py"))]
+    assert [image["kernel"] for image in builder("cuda:sm_80").load().kernels.images()] == ["scale_512"]
+
+
 def test_a_damaged_library_is_built_again(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     entry = builder("cuda:sm_80").build()
@@ -199,11 +213,9 @@ def test_a_kernel_that_needs_more_shared_memory_than_an_architecture_has_is_left
     text_files.write(tmp_path / "op", "product.py", PRODUCT)
     pointers = {"x": "*fp16:16", "y": "*fp16:16"}
     large = Kernel("product", "product.py", "product", pointers, {"SIZE": 512}, configs=[{"SIZE": 1024}])
-    builder.kernels = [builder.kernels[0], large]
-    entry = builder("cuda:sm_89").build()
+    builder.kernels = [large]
+    op = builder("cuda:sm_89").load()
     (message,) = warnings_of_the_cache()
     assert "product is left out for sm_89: it needs " in message
     assert "bytes of shared memory a block, and sm_89 has 101376; declare smaller tiles or fewer stages" in message
-    (file,) = [file for file in os.listdir(entry.folder) if file.endswith(".so")]
-    images = examine(os.path.join(entry.folder, file))["kernels"]
-    assert [image["name"] for image in images] == ["scale"]
+    assert op.kernels.images() == [], "a library without any kernel can be linked, and says what is missing"

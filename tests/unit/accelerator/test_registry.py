@@ -75,6 +75,8 @@ def test_a_constructor_or_a_probe_that_raises_is_the_reason(add_accelerator):
     assert reason("quick") == "other_quick_0:Quick of quick-pkg 2.0 failed: OSError: no bus"
     add_accelerator("brisk", accelerator_source("brisk", available="1 // 0"))
     assert reason("brisk").startswith("other_brisk_1:Quick of brisk-pkg 2.0 failed: ZeroDivisionError")
+    add_accelerator("leaving", accelerator_source("leaving", available="__import__('sys').exit(3)"))
+    assert reason("leaving") == "other_leaving_2:Quick of leaving-pkg 2.0 failed: SystemExit: 3"
     assert get_accelerator().name == "cpu"
 
 

@@ -151,6 +151,17 @@ def test_a_builder_names_its_cases(tmp_path, monkeypatch):
     assert (item.case.name, item.builder.__name__) == ("one", "OneBuilder")
 
 
+def test_a_named_op_whose_cases_have_no_sizes_is_an_error(tmp_path, monkeypatch):
+    """Such a case is to be tuned or compared."""
+    from opforge.bench.selection import UnknownOpError, select
+
+    monkeypatch.chdir(tmp_path)
+    text = "from opforge.ops.cases import Case\nCASE = Case('one', lambda place: (), lambda op: abs)\n"
+    (tmp_path / "unsized_cases.py").write_text(text)
+    with pytest.raises(UnknownOpError, match=r"'unsized_cases:CASE': no case of it has sizes to measure\. Set `sizes`"):
+        select(["unsized_cases:CASE"])
+
+
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [

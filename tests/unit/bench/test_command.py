@@ -124,6 +124,13 @@ def test_an_unknown_op_is_wrong_usage(not_measured):
     assert "Did you mean FPQuantizer" in done.stderr
 
 
+def test_an_op_with_cases_for_another_device_is_wrong_usage(not_measured, folder):
+    case = "Case('x', lambda place: (), ours=abs, sizes=(1,), devices=('cuda',))"
+    (folder / "gpu_cases.py").write_text(f"from opforge.ops.cases import Case\nCASE = {case}\n")
+    done = bench("gpu_cases:CASE")
+    assert done.exit_code == 2 and "gpu_cases:CASE: its cases are not for the device 'cpu'." in done.stderr
+
+
 def test_a_device_that_cannot_be_used_is_wrong_usage(not_measured):
     import torch
 

@@ -114,13 +114,16 @@ def spoiled(change):
         (spoiled(lambda record: record.pop("machine")), "it is damaged: 'machine' is missing"),
         (
             spoiled(lambda record: (record["machine"].pop("torch"), record["machine"].pop("cpu"))),
-            "it is damaged: the machine's cpu, torch are missing",
+            "it is damaged: 'machine.cpu' is missing",
         ),
-        (spoiled(lambda record: record["results"][0].pop("samples")), "it is damaged: 'samples' is missing"),
+        (spoiled(lambda record: record["results"][0].pop("samples")), "it is damaged: 'results[0].samples' is missing"),
         (spoiled(lambda record: record["results"][0]["samples"]["copy"].pop()), "it is damaged: "),
         (spoiled(lambda record: record["results"][0]["samples"]["copy"].insert(0, -1)), "it is damaged: "),
-        (spoiled(lambda record: record["results"][0].update(samples=3)), "it is damaged: a value is of another kind"),
-        (spoiled(lambda record: record.update(results=7)), "it is damaged: a value is of another kind"),
+        (spoiled(lambda record: record["results"][0].update(samples=3)), "it is damaged: 'results[0].samples' is 3"),
+        (spoiled(lambda record: record.update(results=7)), "it is damaged: 'results' is 7: expected a list"),
+        (spoiled(lambda record: record["results"][0].update(waited={"torch": [1]})), "it is damaged: CPUAdam, step: "),
+        (spoiled(lambda record: record["results"][0].update(size="64 Ki")), "it is damaged: 'results[0].size' is "),
+        (spoiled(lambda record: record.update(seconds=None)), "it is damaged: 'seconds' is None: expected a number"),
     ],
 )
 def test_the_error_for_a_file_that_cannot_be_used_says_why_and_what_to_do(tmp_path, text, problem):

@@ -28,6 +28,15 @@ def test_the_error_for_an_unknown_benchmark_lists_all(capsys):
     assert "there is no benchmark 'adam'; expected any of: cold_load, warm_load" in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_written_is_an_error_before_anything_is_measured(capsys, tmp_path):
+    from benchmarks.__main__ import main
+
+    with pytest.raises(SystemExit) as error:
+        main(["cold_load", "--json", str(tmp_path / "none" / "output.json")])
+    assert error.value.code == 2
+    assert "output.json cannot be used: it cannot be written: No such file or directory" in capsys.readouterr().err
+
+
 def test_help_names_every_benchmark(capsys):
     from benchmarks import BENCHMARKS
     from benchmarks.__main__ import main

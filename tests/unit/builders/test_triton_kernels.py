@@ -69,6 +69,14 @@ def test_the_text_of_a_kernel_contains_everything_that_determines_its_code():
         ([KERNEL._replace(arguments={"x": "bf16"})], "or one of i1, i32, i64, fp32, fp64; then optionally ':16'"),
         ([KERNEL._replace(arguments={"x": "i32:8"})], "scale: x has the type 'i32:8'"),
         ([KERNEL._replace(warps=12)], "scale: warps=12. Expected a power of two, such as 4"),
+        ([KERNEL._replace(warps="4")], "scale: warps='4'. Expected a power of two, such as 4"),
+        ([KERNEL._replace(arguments={"x": int})], "scale: x has the type <class 'int'>. Expected"),
+        ([KERNEL._replace(name="scale fp32")], "a kernel is named 'scale fp32'. Expected letters, digits, '_', '-'"),
+        ([KERNEL._replace(name="scale[fp32]")], "a kernel is named 'scale[fp32]'"),  # it would be taken for a config
+        (
+            [KERNEL._replace(constants={"B": 1j})],
+            "scale: B is 1j. Expected a number, a bool, a text or None; of a dtype",
+        ),
     ],
 )
 def test_an_invalid_declaration_is_rejected(kernels, message):
@@ -81,8 +89,10 @@ def test_a_builder_without_kernels_is_rejected():
     class Empty(TritonOpBuilder):
         name = "empty"
 
-    with pytest.raises(BuilderError, match="it declares no kernels"):
-        describe(Empty("cuda:sm_90").spec())
+    for kernels in ((), (kernel for kernel in [KERNEL])):
+        Empty.kernels = kernels
+        with pytest.raises(BuilderError, match="it declares no kernels"):
+            describe(Empty("cuda:sm_90").spec())
 
 
 def test_a_row_takes_the_smallest_block_that_holds_it():

@@ -46,8 +46,8 @@ def extra_ldflags(self: Any) -> list[str]:
 
 
 def libraries_args(self: Any) -> list[str]:
-    """Returns the flags that name the libraries which the op links."""
-    return [f"-l{name}" for name in self.spec().libraries]
+    """Returns the names of the libraries that the op links."""
+    return [*self.spec().libraries]
 
 
 def jit_load(self: Any, verbose: bool = True) -> Any:

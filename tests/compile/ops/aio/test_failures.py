@@ -99,11 +99,14 @@ def test_lists_that_do_not_fit(one_queue):
         one_queue.read(["a", "b"], [BYTES, BYTES], [0])
     with pytest.raises(TypeError, match="list, expected a tensor"):
         one_queue.read("a", [BYTES])
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        one_queue.read("a", BYTES, 1.0)
 
 
 def test_options_out_of_range():
     for options, problem in (
-        ({"block_size": 0}, "block_size=0: expected 1 to"),
+        ({"block_size": 0}, "block_size=0: expected a whole number from 1 to"),
+        ({"block_size": 1e6}, "block_size=1000000.0: expected a whole number"),
         ({"depth": 0}, "depth=0"),
         ({"workers": -1}, "workers=-1"),
         ({"engine": "posix"}, "engine='posix': expected one of io_uring, libaio, threads"),

@@ -60,6 +60,11 @@ def test_calls_that_wait(handle, tmp_path, data):
     assert torch.equal(back, data)
 
 
+def test_what_is_no_tensor(handle, tmp_path, data):
+    with pytest.raises(TypeError, match="ndarray, expected a tensor"):
+        handle.sync_pwrite(data.numpy(), str(tmp_path / "file"))
+
+
 def test_calls_that_are_waited_for_later(handle, tmp_path, data):
     paths, back = [str(tmp_path / str(i)) for i in range(3)], [torch.zeros_like(data) for _ in range(3)]
     assert handle.async_pwrite(data, paths[0], 0) == 0

@@ -207,7 +207,7 @@ class TestMovedFromDeepSpeed:
                 return ["."]
 
             def cxx_args(self):
-                return ["-O1"]
+                return ["-O1", ""]
 
             def nvcc_args(self):
                 return ["-lineinfo"]
@@ -216,13 +216,18 @@ class TestMovedFromDeepSpeed:
                 return ["-s"]
 
             def libraries_args(self):
-                return ["-lm"]
+                return ["m", "-ldl"]
 
         Moved.folder = str(folder)
         spec = Moved().spec()
         assert (spec.name, spec.sources, spec.include_dirs) == ("plain", ("plain.cpp",), (".",))
-        assert (spec.cxx_flags, spec.device_flags, spec.link_flags) == (("-O1",), (), ("-s", "-lm"))
+        assert (spec.cxx_flags, spec.device_flags, spec.link_flags) == (("-O1",), (), ("-s", "-lm", "-ldl"))
         assert Moved().load().value() == 1
+
+    def test_a_method_that_returns_a_text_is_refused_as_a_text(self, folder):
+        cls = declare(folder, sources=lambda self: "plain.cpp")
+        with pytest.raises(BuilderError, match=r"sources='plain\.cpp'\. Expected a list of strings"):
+            cls().spec()
 
     def test_a_method_that_needs_deepspeeds_base_class_is_refused_with_the_line_to_write(self, folder):
         cls = declare(folder, cxx_args=lambda self: super(type(self), self).cxx_args())
