@@ -371,7 +371,7 @@ def find_sources(
             if found is None:
                 found = _header_of_project(headers, match[2], path)
                 if found is not None and not match[2].startswith("."):
-                    folders[Path(found.as_posix().removesuffix(_ending(match[2])))] = None
+                    folders[found.parents[len(_parts(match[2])) - 1]] = None
             if found is not None:
                 included[path].append(_plain_path(found))
                 pending.append(_plain_path(found))
@@ -396,13 +396,15 @@ HEADERS_OF_CUDA = re.compile(
 """Headers that no build without CUDA can include."""
 
 
-def _ending(name: str) -> str:
-    return "/" + name.lstrip("./")
+def _parts(name: str) -> tuple[str, ...]:
+    """Returns the parts of a header's name below the folder that it is found in."""
+    return Path(name.lstrip("./")).parts
 
 
 def _header_of_project(headers: Mapping[str, Sequence[Path]], name: str, path: Path) -> Path | None:
     """Returns the header of a project that a file includes by this name, None if there is none."""
-    own = [file for file in headers.get(Path(name).name, ()) if file.as_posix().endswith(_ending(name))]
+    parts = _parts(name)
+    own = [file for file in headers.get(parts[-1], ()) if file.parts[-len(parts) :] == parts] if parts else []
     # two parts of a project may have headers of the same name
     return max(own, key=lambda file: _shared_parents(file, path), default=None)
 
