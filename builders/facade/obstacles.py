@@ -197,16 +197,17 @@ def without_comments(text: str) -> str:
 
 
 @functools.cache
-def refused_operators() -> frozenset[str]:
-    """Returns the names of operators that the facade refuses in each of their forms, for their Scalars."""
+def refused_operators(of: str) -> frozenset[str]:
+    """Returns the operators that the facade refuses in each of their forms, for their Scalars.
+
+    Args:
+        of: `functions` for those of at:: and torch::, `methods` for those of a tensor.
+    """
     kept: set[str] = set()
     refused: set[str] = set()
-    for name in ("functions.inc", "methods.inc"):
-        text = (INCLUDE / "opforge" / "facade" / "generated" / name).read_text()
-        for match in re.finditer(
-            r"^template <int Used = 0> .+? (\w+)\(.*\)(?: const)? \{ (static_assert|\w+)", text, re.M
-        ):
-            (refused if match[2] == "static_assert" else kept).add(match[1])
+    text = (INCLUDE / "opforge" / "facade" / "generated" / f"{of}.inc").read_text()
+    for match in re.finditer(r"^template <int Used = 0> .+? (\w+)\(.*\)(?: const)? \{ (static_assert|\w+)", text, re.M):
+        (refused if match[2] == "static_assert" else kept).add(match[1])
     return frozenset(refused - kept)
 
 
@@ -300,9 +301,9 @@ def _in_text(path: Path, plain: str) -> Iterator[Obstacle]:
             yield Obstacle(path, line_of(match), match[0].strip(" .("), rule.kind, rule.reason)
     for start, name in torch_versions.differing(code):
         yield Obstacle(path, bisect.bisect_right(starts, start), name, Kind.NEVER, NO_BRANCH)
-    for match in re.finditer(r"(?:\b(?:at|torch)::|\.|->)\s*(\w+)\s*\(", code):
-        if match[1] in refused_operators():
-            yield Obstacle(path, line_of(match), match[1], Kind.LATER, NO_SCALAR)
+    for match in re.finditer(r"(?:\b(?:at|torch)::|(\.|->))\s*(\w+)\s*\(", code):
+        if match[2] in refused_operators("methods" if match[1] else "functions"):
+            yield Obstacle(path, line_of(match), match[2], Kind.LATER, NO_SCALAR)
 
 
 @dataclasses.dataclass(frozen=True)
