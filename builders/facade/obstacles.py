@@ -124,7 +124,6 @@ RULES = (
         "generators are on the stable ABI of torch 2.13: draw numbers by an operator, as in at::rand(sizes, options), "
         "or take a seed as an integer",
     ),
-    Rule(r"\bset_python_module\b|\bimpl_abstract_pystub\b", Kind.NEWER, "it is on the stable ABI of torch 2.13"),
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(

@@ -277,6 +277,11 @@ public:
 class int_ : public value_object<long long> {
 public:
     using value_object::value_object;
+    // Of any integer's own range: an unsigned one may be over that of a long long.
+    template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+    int_(T value)
+        : value_object(
+              facade::Convert<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>::cast(value)) {}
     explicit int_(const object& o) : value_object(made("int", o, facade::is(o.ptr(), facade::LongFlag))) {}
     template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
     operator T() const {
