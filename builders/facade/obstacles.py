@@ -69,7 +69,7 @@ OF_CUDA_NAMES = (
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
-    r"|ATenCeilDiv|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
+    r"|ATenCeilDiv|check_device|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
     r"|canUse32BitIndexMath)"
 )
 """The names of at::cuda and c10::cuda that the facade has."""
@@ -98,7 +98,7 @@ RULES = (
     Rule(r"\b(?:at|torch)::native::(?!fastAtomicAdd\b)\w+|\bTensorIterator\w*\b|\bc10d::\w+", Kind.NEVER, NO_FRONTEND),
     Rule(
         r"\bglobalContext\s*\(\s*\)\s*\.\s*(?!deterministic(?:Algorithms(?:WarnOnly)?|CuDNN|Mkldnn"
-        r"|FillUninitializedMemory)\b|alertNotDeterministic\b)\w+",
+        r"|FillUninitializedMemory)\b|alertNotDeterministic\b|lazyInit(?:Device|CUDA)\b)\w+",
         Kind.NEVER,
         "the stable ABI has no function that reads torch's settings, and the facade reads those of determinism alone",
     ),

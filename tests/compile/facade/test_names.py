@@ -3,7 +3,7 @@
 import warnings
 from collections import UserDict
 from pathlib import Path
-from types import MappingProxyType, ModuleType, TracebackType
+from types import MappingProxyType, ModuleType, SimpleNamespace, TracebackType
 
 import pytest
 import torch
@@ -242,6 +242,30 @@ def test_a_scalar_is_a_result_and_no_argument(module: ModuleType, value: complex
     assert "-> Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]" in module.number.__doc__
     with pytest.raises(TypeError, match="incompatible function arguments"):
         module.from_number(value)
+
+
+def test_an_attribute_an_item_and_an_iterator_are_results(module: ModuleType) -> None:
+    assert module.attribute(3 + 1j, "real") == 3.0 and module.entry({"key": "value"}) == "value"
+    with pytest.raises(AttributeError, match="^'complex' object has no attribute 'x'$"):
+        module.attribute(1j, "x")
+    with pytest.raises(KeyError):
+        module.entry({})
+    assert list(module.iterated([1, 2])) == [1, 2] and module.next(iter([5])) == 5
+    assert "-> collections.abc.Iterator" in module.iterated.__doc__
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.next([5])
+
+
+def test_an_attribute_is_found_by_an_object_and_deleted(module: ModuleType) -> None:
+    assert module.without(SimpleNamespace(x=1), "x") == (True, 1, False)
+    with pytest.raises(AttributeError):
+        module.without(SimpleNamespace(), "x")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA begins without an error where there is a GPU")
+def test_a_device_that_is_not_there_does_not_begin(module: ModuleType) -> None:
+    with pytest.raises((RuntimeError, AssertionError)):
+        module.begin_with_cuda()
 
 
 def test_an_op_names_the_python_module_of_its_fakes(module: ModuleType) -> None:

@@ -196,6 +196,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("short_dtypes", &short_dtypes);
     m.def("recording", &recording);
     m.def("whole", [](uint64_t n) { return py::make_tuple(py::int_(n), py::int_(n > 5), py::int_(-3)); });
+    m.def("attribute", [](const py::object& o, const std::string& name) { return o.attr(name.c_str()); });
+    m.def("entry", [](const py::dict& d) { return d["key"]; });
+    m.def("iterated", [](const py::list& l) { return py::iter(l); });
+    m.def("next", [](const py::iterator& i) { return py::object(i.attr("__next__")()); });
+    m.def("without", [](const py::object& o, const py::str& name) {
+        const bool before = py::hasattr(o, name);
+        py::object was = py::getattr(o, name);
+        py::delattr(o, "x");
+        return py::make_tuple(before, was, py::hasattr(o, name));
+    });
+    m.def("begin_with_cuda", [] { at::globalContext().lazyInitCUDA(); });
     m.def("number", [](const Tensor& x) { return x.item(); });
     m.def("from_number", [](const at::Scalar& n) { return n.toDouble(); });
     m.def("null", [](const char* text) { return text == nullptr; }, py::arg("text") = nullptr);
