@@ -209,7 +209,9 @@ def test_an_optional_list_of_integers_is_an_argument_of_functions_and_ops(module
     assert [op(), op(None), op([1, 2]), op([])] == [-1, -1, 2, 0]
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [(torch.float16, "222"), (torch.float64, "888"), (torch.complex64, "888")])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(torch.float16, "222"), (torch.float64, "888"), (torch.complex64, "888")]
+)
 def test_dispatch_macros_have_torchs_names(module: ModuleType, dtype: torch.dtype, expected: str) -> None:
     assert module.dispatched(torch.ones(2, dtype=dtype)) == expected
 

@@ -114,9 +114,7 @@ def test_a_header_is_found_in_the_project_without_its_include_folder(project: Pa
 
 
 @pytest.mark.parametrize("name", [".", "setup.py"])
-def test_a_header_below_the_working_folder_is_found(
-    project: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_header_below_the_working_folder_is_found(project: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(project)
     (project / "own").mkdir()
     (project / "own" / "helper.h").write_text("\nvoid f(c10::intrusive_ptr<A> a);\n")
