@@ -248,7 +248,7 @@ def test_a_scalar_is_a_result_and_no_argument(module: ModuleType, value: complex
 
 def test_an_attribute_an_item_and_an_iterator_are_results(module: ModuleType) -> None:
     assert module.attribute(3 + 1j, "real") == 3.0 and module.entry({"key": "value"}) == "value"
-    with pytest.raises(AttributeError, match="^'complex' object has no attribute 'x'$"):
+    with pytest.raises(AttributeError, match=r"^'complex' object has no attribute 'x'$"):
         module.attribute(1j, "x")
     with pytest.raises(KeyError):
         module.entry({})
