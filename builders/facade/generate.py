@@ -363,6 +363,7 @@ PRIVATE = frozenset(
         "_nnz",
         "_values",
         "_shape_as_tensor",
+        "_sparse_coo_tensor_unsafe",
         "_reshape_from_tensor",
         "_convolution",
         "_embedding_bag",

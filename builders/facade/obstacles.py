@@ -69,7 +69,7 @@ OF_CUDA_NAMES = (
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
-    r"|ATenCeilDiv|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
+    r"|ATenCeilDiv|check_device|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
     r"|canUse32BitIndexMath)"
 )
 """The names of at::cuda and c10::cuda that the facade has."""
@@ -98,7 +98,7 @@ RULES = (
     Rule(r"\b(?:at|torch)::native::(?!fastAtomicAdd\b)\w+|\bTensorIterator\w*\b|\bc10d::\w+", Kind.NEVER, NO_FRONTEND),
     Rule(
         r"\bglobalContext\s*\(\s*\)\s*\.\s*(?!deterministic(?:Algorithms(?:WarnOnly)?|CuDNN|Mkldnn"
-        r"|FillUninitializedMemory)\b|alertNotDeterministic\b)\w+",
+        r"|FillUninitializedMemory)\b|alertNotDeterministic\b|lazyInit(?:Device|CUDA)\b)\w+",
         Kind.NEVER,
         "the stable ABI has no function that reads torch's settings, and the facade reads those of determinism alone",
     ),
@@ -124,7 +124,6 @@ RULES = (
         "generators are on the stable ABI of torch 2.13: draw numbers by an operator, as in at::rand(sizes, options), "
         "or take a seed as an integer",
     ),
-    Rule(r"\bset_python_module\b|\bimpl_abstract_pystub\b", Kind.NEWER, "it is on the stable ABI of torch 2.13"),
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
@@ -197,16 +196,17 @@ def without_comments(text: str) -> str:
 
 
 @functools.cache
-def refused_operators() -> frozenset[str]:
-    """Returns the names of operators that the facade refuses in each of their forms, for their Scalars."""
+def refused_operators(of: str) -> frozenset[str]:
+    """Returns the operators that the facade refuses in each of their forms, for their Scalars.
+
+    Args:
+        of: `functions` for those of at:: and torch::, `methods` for those of a tensor.
+    """
     kept: set[str] = set()
     refused: set[str] = set()
-    for name in ("functions.inc", "methods.inc"):
-        text = (INCLUDE / "opforge" / "facade" / "generated" / name).read_text()
-        for match in re.finditer(
-            r"^template <int Used = 0> .+? (\w+)\(.*\)(?: const)? \{ (static_assert|\w+)", text, re.M
-        ):
-            (refused if match[2] == "static_assert" else kept).add(match[1])
+    text = (INCLUDE / "opforge" / "facade" / "generated" / f"{of}.inc").read_text()
+    for match in re.finditer(r"^template <int Used = 0> .+? (\w+)\(.*\)(?: const)? \{ (static_assert|\w+)", text, re.M):
+        (refused if match[2] == "static_assert" else kept).add(match[1])
     return frozenset(refused - kept)
 
 
@@ -300,9 +300,9 @@ def _in_text(path: Path, plain: str) -> Iterator[Obstacle]:
             yield Obstacle(path, line_of(match), match[0].strip(" .("), rule.kind, rule.reason)
     for start, name in torch_versions.differing(code):
         yield Obstacle(path, bisect.bisect_right(starts, start), name, Kind.NEVER, NO_BRANCH)
-    for match in re.finditer(r"(?:\b(?:at|torch)::|\.|->)\s*(\w+)\s*\(", code):
-        if match[1] in refused_operators():
-            yield Obstacle(path, line_of(match), match[1], Kind.LATER, NO_SCALAR)
+    for match in re.finditer(r"(?:\b(?:at|torch)::|(\.|->))\s*(\w+)\s*\(", code):
+        if match[2] in refused_operators("methods" if match[1] else "functions"):
+            yield Obstacle(path, line_of(match), match[2], Kind.LATER, NO_SCALAR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,7 +371,7 @@ def find_sources(
             if found is None:
                 found = _header_of_project(headers, match[2], path)
                 if found is not None and not match[2].startswith("."):
-                    folders[Path(found.as_posix().removesuffix(_ending(match[2])))] = None
+                    folders[found.parents[len(_parts(match[2])) - 1]] = None
             if found is not None:
                 included[path].append(_plain_path(found))
                 pending.append(_plain_path(found))
@@ -396,13 +396,15 @@ HEADERS_OF_CUDA = re.compile(
 """Headers that no build without CUDA can include."""
 
 
-def _ending(name: str) -> str:
-    return "/" + name.lstrip("./")
+def _parts(name: str) -> tuple[str, ...]:
+    """Returns the parts of a header's name below the folder that it is found in."""
+    return Path(name.lstrip("./")).parts
 
 
 def _header_of_project(headers: Mapping[str, Sequence[Path]], name: str, path: Path) -> Path | None:
     """Returns the header of a project that a file includes by this name, None if there is none."""
-    own = [file for file in headers.get(Path(name).name, ()) if file.as_posix().endswith(_ending(name))]
+    parts = _parts(name)
+    own = [file for file in headers.get(parts[-1], ()) if file.parts[-len(parts) :] == parts] if parts else []
     # two parts of a project may have headers of the same name
     return max(own, key=lambda file: _shared_parents(file, path), default=None)
 

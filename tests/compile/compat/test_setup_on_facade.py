@@ -152,6 +152,7 @@ KERNEL = Path(SUPPORT, "facade", "cuda_source.cu")
 """What public sources in CUDA use of torch's headers."""
 HOST = """\
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAUtils.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
@@ -174,6 +175,7 @@ std::tuple<std::vector<int64_t>, std::vector<std::vector<int64_t>>> positions(to
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("stream", [] { c10::cuda::getCurrentCUDAStream(0).synchronize(); });
     m.def("devices", [] { return int(c10::cuda::device_count()); });
+    m.def("are_here", [](std::vector<torch::Tensor> list) { return at::cuda::check_device(list); });
     m.def("event", [] {
         at::cuda::CUDAEvent event, other = at::cuda::CUDAEvent(cudaEventDisableTiming);
         event = std::move(other);
@@ -206,6 +208,7 @@ print(text(_host.stream))
 print(_host.event(), text(_host.elapsed, 2), text(_host.elapsed, 0))
 print(_host.memory(0), text(_host.memory, 8))
 print(_host.devices(), text(_host.check))
+print(_host.are_here([]), bool(text(_host.are_here, [torch.ones(2)])))
 x = torch.zeros(2, 3, 4, 5)
 for part in (x[0], x[:, 1], x[:, :, 2], x[0].transpose(0, 2), x[0, :, :1], x[:1, :1, 0, :1]):
     index = torch.unravel_index(torch.arange(part.numel()), part.shape)
@@ -253,6 +256,7 @@ def test_an_extension_in_cuda_is_a_wheel_that_loads_beside_a_torch_without_cuda(
         " recorded before calculating elapsed time.",
         "True CUDACachingAllocator: this torch has no such function for CUDA",
         "0 CUDA error: invalid argument",
+        "True True",
         "[[1, -1, 1], [2, 0, 0], [3, 1, 0], [2, 1, 0]]",
         "[[2, -1, 0], [2, 0, 0], [3, 1, 0], [3, 2, 0]]",
         "[[2, -1, 0], [3, 0, 0], [3, 1, 0], [2, 1, 0]]",

@@ -77,6 +77,8 @@ CASES: dict[str, Callable[[], object]] = {  # by the operator, where its name co
     "unfold": lambda: ROWS.unfold(0, 1, 0),
     "unfold_backward": lambda: torch.ops.aten.unfold_backward(torch.ones(2, 1, 1), [2, 1], 0, 1, 0),
     "singular": lambda: torch.linalg.inv(torch.zeros(2, 2)),
+    "no solution": lambda: torch.linalg.solve(torch.zeros(2, 2), torch.ones(2)),
+    "no singular values": lambda: torch.linalg.svd(torch.full((2, 2), float("nan"))),
     "not positive": lambda: torch.linalg.cholesky(-torch.eye(2)),
     "old cholesky": lambda: torch.cholesky(-torch.eye(2)),
     "shapes": lambda: ROWS @ ROWS,
@@ -91,6 +93,8 @@ TEXTS: dict[str, type[Exception]] = {
     "SmallVector unable to grow. Requested capacity (4294967296) is larger than maximum value": ValueError,
     "cannot create std::vector larger than max_size()": ValueError,
     "Input tensor must have at least 3 dimensions, but got 2": ValueError,
+    "torch.linalg.lstsq: The least squares solution could not be computed because the input matrix does not have full "
+    "rank (error code: 2).": torch.linalg.LinAlgError,
     "CUDA error: out of memory": RuntimeError,
     "a text that begins otherwise: CUDA out of memory. Tried to allocate": RuntimeError,
     "a text of which nothing is known": RuntimeError,

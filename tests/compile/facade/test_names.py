@@ -3,7 +3,7 @@
 import warnings
 from collections import UserDict
 from pathlib import Path
-from types import MappingProxyType, ModuleType, TracebackType
+from types import MappingProxyType, ModuleType, SimpleNamespace, TracebackType
 
 import pytest
 import torch
@@ -209,9 +209,71 @@ def test_an_optional_list_of_integers_is_an_argument_of_functions_and_ops(module
     assert [op(), op(None), op([1, 2]), op([])] == [-1, -1, 2, 0]
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [(torch.float16, "22"), (torch.float64, "88"), (torch.complex64, "88")])
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(torch.float16, "222"), (torch.float64, "888"), (torch.complex64, "888")]
+)
 def test_dispatch_macros_have_torchs_names(module: ModuleType, dtype: torch.dtype, expected: str) -> None:
     assert module.dispatched(torch.ones(2, dtype=dtype)) == expected
+
+
+def test_a_dtype_has_a_short_name(module: ModuleType) -> None:
+    assert module.short_dtypes() == [
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.float32, torch.float64),
+    ]
+
+
+def test_the_threads_of_a_loop_have_the_callers_grad_mode(module: ModuleType) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        assert module.recording() == 0
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_an_unsigned_number_keeps_its_value(module: ModuleType) -> None:
+    assert module.whole(2**64 - 1) == (2**64 - 1, 1, -3) and module.whole(2**63) == (2**63, 1, -3)
+    assert [type(number) for number in module.whole(0)] == [int, int, int]
+
+
+@pytest.mark.parametrize("value", [True, -3, 2.5, 1 + 2j])
+def test_a_scalar_is_a_result_and_no_argument(module: ModuleType, value: complex) -> None:
+    number = module.number(torch.tensor(value))
+    assert number == value and type(number) is type(value)
+    assert "-> Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]" in module.number.__doc__
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.from_number(value)
+
+
+def test_an_attribute_an_item_and_an_iterator_are_results(module: ModuleType) -> None:
+    assert module.attribute(3 + 1j, "real") == 3.0 and module.entry({"key": "value"}) == "value"
+    with pytest.raises(AttributeError, match=r"^'complex' object has no attribute 'x'$"):
+        module.attribute(1j, "x")
+    with pytest.raises(KeyError):
+        module.entry({})
+    assert list(module.iterated([1, 2])) == [1, 2] and module.next(iter([5])) == 5
+    assert "-> collections.abc.Iterator" in module.iterated.__doc__
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.next([5])
+
+
+def test_an_attribute_is_found_by_an_object_and_deleted(module: ModuleType) -> None:
+    assert module.without(SimpleNamespace(x=1), "x") == (True, 1, False)
+    with pytest.raises(AttributeError):
+        module.without(SimpleNamespace(), "x")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA begins without an error where there is a GPU")
+def test_a_device_that_is_not_there_does_not_begin(module: ModuleType) -> None:
+    with pytest.raises((RuntimeError, AssertionError)):
+        module.begin_with_cuda()
+
+
+def test_an_op_names_the_python_module_of_its_fakes(module: ModuleType) -> None:
+    is_passed_on = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+    named = torch._C._dispatch_pystub("facade_names::refused", "")
+    assert named == (("facade_names.fakes", "//names") if is_passed_on else None)
 
 
 def test_a_null_pointer_is_none(module: ModuleType) -> None:

@@ -5,6 +5,11 @@ class Tensor;  // as sources in CUDA declare it before they include a header
 void declared_early(const at::Tensor& x, at::Tensor& y);
 #include <torch/extension.h>
 
+#include <ATen/Dispatch_v2.h>
+#if !AT_PARALLEL_OPENMP || AT_PARALLEL_NATIVE
+#error torch has other threads
+#endif
+
 using torch::Tensor;
 
 static int64_t freed = 0;
@@ -37,7 +42,7 @@ static std::string text(const Tensor& x, const std::string& what) {
 }
 static Tensor owned(int64_t n) {
     auto* list = new std::vector<int64_t>(static_cast<size_t>(n), 7);
-    auto release = [list](void* memory) {
+    const torch::Deleter release = [list](void* memory) {
         freed += memory == list->data() ? 1 : 100;
         delete list;
     };
@@ -90,7 +95,20 @@ static std::string dispatched(const Tensor& x) {
                                                 [&] { r += size_of<scalar_t>(); });
     AT_DISPATCH_FLOATING_TYPES_AND5(at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kComplexFloat, x.scalar_type(),
                                     "dispatched", [&] { r += size_of<scalar_t>(); });
+    AT_DISPATCH_V2(x.scalar_type(), "dispatched", AT_WRAP([&] { r += size_of<scalar_t>(); }),
+                   AT_EXPAND(AT_FLOATING_TYPES), AT_EXPAND(AT_COMPLEX_TYPES), at::kHalf);
     return r;
+}
+static std::vector<at::ScalarType> short_dtypes() {
+    return {torch::kU8,  torch::kU16, torch::kU32, torch::kU64, torch::kI8, torch::kI16,
+            torch::kI32, torch::kI64, torch::kF16, torch::kF32, torch::kF64};
+}
+// How many threads of a loop record what is computed.
+static int64_t recording() {
+    torch::NoGradGuard no_grad;
+    std::atomic<int64_t> n = 0;
+    at::parallel_for(0, 8, 1, [&](int64_t, int64_t) { n += at::GradMode::is_enabled(); });
+    return n;
 }
 
 // backward fails, or returns a gradient for what is no tensor.
@@ -158,6 +176,7 @@ struct Doubles : torch::autograd::Function<Doubles<T>> {
 }  // namespace inner
 
 TORCH_LIBRARY(facade_names, m) {
+    m.set_python_module("facade_names.fakes", "//names");
     m.def("refused(Tensor x, str what) -> Tensor", &refused);
     m.def("length(int[]? list=None) -> int", &length);
     m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
@@ -174,6 +193,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("doubles", [](const Tensor& x) { return inner::Doubles<int>::apply(x); });
     m.def("length", &length, py::arg("list") = py::none());
     m.def("dispatched", &dispatched);
+    m.def("short_dtypes", &short_dtypes);
+    m.def("recording", &recording);
+    m.def("whole", [](uint64_t n) { return py::make_tuple(py::int_(n), py::int_(n > 5), py::int_(-3)); });
+    m.def("attribute", [](const py::object& o, const std::string& name) { return o.attr(name.c_str()); });
+    m.def("entry", [](const py::dict& d) { return d["key"]; });
+    m.def("iterated", [](const py::list& l) { return py::iter(l); });
+    m.def("next", [](const py::iterator& i) { return py::object(i.attr("__next__")()); });
+    m.def("without", [](const py::object& o, const py::str& name) {
+        const bool before = py::hasattr(o, name);
+        py::object was = py::getattr(o, name);
+        py::delattr(o, "x");
+        return py::make_tuple(before, was, py::hasattr(o, name));
+    });
+    m.def("begin_with_cuda", [] { at::globalContext().lazyInitCUDA(); });
+    m.def("number", [](const Tensor& x) { return x.item(); });
+    m.def("from_number", [](const at::Scalar& n) { return n.toDouble(); });
     m.def("null", [](const char* text) { return text == nullptr; }, py::arg("text") = nullptr);
     m.def("layout", [](at::Layout layout) { return layout; });
     m.def("format", [](at::MemoryFormat format) { return format; });

@@ -113,6 +113,15 @@ def test_a_header_is_found_in_the_project_without_its_include_folder(project: Pa
     assert f"{project}/include/own/helper.h:2: intrusive_ptr: never: " in why("--cpu", project).output
 
 
+@pytest.mark.parametrize("name", [".", "setup.py"])
+def test_a_header_below_the_working_folder_is_found(project: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(project)
+    (project / "own").mkdir()
+    (project / "own" / "helper.h").write_text("\nvoid f(c10::intrusive_ptr<A> a);\n")
+    (project / "csrc" / "bad.cpp").write_text(BAD)
+    assert "own/helper.h:2: intrusive_ptr: never: " in why("--cpu", name).output.splitlines()[3]
+
+
 def test_the_nearest_of_two_headers_of_one_name_is_the_one_that_is_included(project: Path) -> None:
     for part, text in (("cpu", "// nothing"), ("gpu", "auto guard = at::AutoDispatchBelowAutograd();")):
         (project / part / "include").mkdir(parents=True)

@@ -58,6 +58,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
         ("c10::cuda::CUDACachingAllocator::emptyCache();", "c10::cuda::CUDACachingAllocator", Kind.LATER),
         ("auto y = torch::histc(x, 5);", "histc", Kind.LATER),
+        ("auto y = x.histc(5);", "histc", Kind.LATER),
+        ("auto y = at::range(0, 5);", "range", Kind.LATER),
         ("#include <ATen/native/TensorIterator.h>", "#include <ATen/native/TensorIterator.h>", Kind.NEVER),
         ("#include <ATen/cuda/CUDABlas.h>", "#include <ATen/cuda/CUDABlas.h>", Kind.LATER),
         ("#include <ATen/cpu/vec/vec.h>", "#include <ATen/cpu/vec/vec.h>", Kind.LATER),
@@ -65,6 +67,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
 )
 def test_a_construct_is_found_with_its_line(tmp_path: Path, line: str, construct: str, kind: Kind) -> None:
     assert (3, construct, kind) in _scan(tmp_path, f"#include <torch/extension.h>\n\n{line}\n")
+
+
+def test_a_method_of_another_class_is_no_operator_of_torchs_namespace(tmp_path: Path) -> None:
+    assert _scan(tmp_path, "auto n = state.range(0) + dim->range() + graph.threshold_backward(x);\n") == []
 
 
 def test_a_class_and_an_enumeration_are_no_obstacle(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-// torch's settings of determinism, as at::globalContext() has them: each takes the context alone, and returns a bool.
+// What the facade has of at::globalContext(): torch's settings of determinism, each of which takes the context alone
+// and returns a bool, and the begin of a device.
 #pragma once
 #include "checks.h"
+#include "factories.h"
 #include "symbols.h"
 
 #pragma GCC visibility push(hidden)
@@ -21,6 +23,11 @@ public:
     OPFORGE_SETTING(deterministicMkldnn, 19)
     OPFORGE_SETTING(deterministicFillUninitializedMemory, 36)
 #undef OPFORGE_SETTING
+    // torch begins with a device where a tensor is made on it.
+    OPFORGE_IF_USED
+    void lazyInitDevice(DeviceType type) const { empty({0}, TensorOptions(type)); }
+    OPFORGE_IF_USED
+    void lazyInitCUDA() const { lazyInitDevice(DeviceType::CUDA); }
     OPFORGE_IF_USED
     static void alertNotDeterministic(std::string_view caller) {
         const Context settings;

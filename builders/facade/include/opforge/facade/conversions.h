@@ -248,6 +248,19 @@ struct Convert<at::Tensor> {
     static std::string name(bool) { return "torch.Tensor"; }
 };
 
+// A number that is returned. As in torch, none is an argument.
+template <>
+struct Convert<c10::Scalar> {
+    static bool load(PyObject*, bool, c10::Scalar&) { return false; }
+    static Ref cast(const c10::Scalar& value) {
+        return value.isBoolean()         ? Convert<bool>::cast(value.toBool())
+               : value.isFloatingPoint() ? Convert<double>::cast(value.toDouble())
+               : value.isComplex()       ? Convert<c10::complex<double>>::cast(value.toComplexDouble())
+                                         : Convert<int64_t>::cast(value.toLong());
+    }
+    static std::string name(bool) { return "Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]"; }
+};
+
 // A value of an enumeration, and its name in Python's module torch.
 template <class E>
 struct Named {

@@ -300,6 +300,13 @@ inline cudaDeviceProp* getDeviceProperties(DeviceIndex index) {
     }
     return &found->second;
 }
+// Whether all tensors are on the current device.
+OPFORGE_IF_USED
+bool check_device(TensorList tensors) {
+    return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) {
+        return t.device() == Device(DeviceType::CUDA, c10::cuda::current_device());
+    });
+}
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(c10::cuda::current_device()); }
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline c10::cuda::CUDACachingAllocator::CUDAAllocator* getCUDADeviceAllocator() {

@@ -239,7 +239,9 @@ OPFORGE_COLD inline bool is_value_error(const std::string& text, const std::stri
     if (begins(text, "torch.cat(): input types can't be cast")) {
         fail<TypeError>(text);
     }
-    if (begins_any(text, {"linalg.", "cholesky"}) && has(text, "could not be completed")) {
+    if (has_any(text, {"could not be completed because the input", ": The solver failed because the input matrix",
+                       ": The algorithm failed to converge because the input matrix",
+                       ": The least squares solution could not be computed because the input matrix"})) {
         fail<LinAlgError>(text);
     }
     fail(text);

@@ -107,6 +107,9 @@ using c10::nullopt;
 using c10::optional;
 constexpr auto kUInt8 = at::kByte, kInt8 = at::kChar, kInt16 = at::kShort, kInt32 = at::kInt, kInt64 = at::kLong,
                kFloat16 = at::kHalf, kFloat32 = at::kFloat, kFloat64 = at::kDouble;
+constexpr auto kU8 = kUInt8, kU16 = at::kUInt16, kU32 = at::kUInt32, kU64 = at::kUInt64, kI8 = kInt8, kI16 = kInt16,
+               kI32 = kInt32, kI64 = kInt64, kF16 = kFloat16, kF32 = kFloat32, kF64 = kFloat64;
+using Deleter = std::function<void(void*)>;
 namespace autograd {
 using at::NoGradGuard;
 // A tensor outside of every graph, which shares the memory of `data`.

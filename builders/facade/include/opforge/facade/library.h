@@ -10,6 +10,10 @@
 #define OPFORGE_FACADE_SLOTS 256
 #endif
 
+// Newer than the oldest torch: weak, as in errors.h.
+extern "C" __attribute__((weak, visibility("default"))) AOTITorchError
+torch_library_set_python_module(TorchLibraryHandle self, const char* module, const char* context);
+
 namespace opforge_facade_detail {
 
 // What is kept of an op's argument while its function runs.
@@ -347,6 +351,17 @@ public:
         c10::facade::check(aoti_torch_library_def(library_, schema.c_str()), ("the schema " + schema).c_str());
         remember(schema);
         return *this;
+    }
+    // Which Python module has the fakes of the ops that follow. Before torch 2.13 the stable ABI passes it not on, and
+    // an error of torch.compile names no module.
+    BasicLibrary& set_python_module(const char* module, const char* context = "") & {
+        if (torch_library_set_python_module) {
+            c10::facade::check(torch_library_set_python_module(library_, module, context), "set_python_module()");
+        }
+        return *this;
+    }
+    BasicLibrary& impl_abstract_pystub(const char* module, const char* context = "") & {
+        return set_python_module(module, context);
     }
     template <class F>
     BasicLibrary& def(const std::string& typed, F f) & {

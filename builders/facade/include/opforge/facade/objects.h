@@ -277,6 +277,11 @@ public:
 class int_ : public value_object<long long> {
 public:
     using value_object::value_object;
+    // Of any integer's own range: an unsigned one may be over that of a long long.
+    template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+    int_(T value)
+        : value_object(
+              facade::Convert<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>::cast(value)) {}
     explicit int_(const object& o) : value_object(made("int", o, facade::is(o.ptr(), facade::LongFlag))) {}
     template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
     operator T() const {
@@ -502,6 +507,14 @@ inline object getattr(const handle& h, const char* name, const handle& otherwise
 }
 inline void setattr(const handle& h, const char* name, const handle& value) {
     facade::checked(opforge_PyObject_SetAttrString(h.ptr(), name, value.ptr()));
+}
+OPFORGE_IF_USED
+inline bool hasattr(const handle& h, const handle& name) { return hasattr(h, std::string(str(name)).c_str()); }
+OPFORGE_IF_USED
+inline object getattr(const handle& h, const handle& name) { return h.attr(name); }
+OPFORGE_IF_USED
+inline void delattr(const handle& h, const char* name) {
+    facade::checked(opforge_PyObject_SetAttrString(h.ptr(), name, nullptr));
 }
 OPFORGE_IF_USED
 inline str repr(const handle& h) { return str(facade::checked(opforge_PyObject_Repr(h.ptr()))); }
@@ -735,7 +748,20 @@ struct Convert<pybind11::kwargs> {
 };
 template <>
 struct Convert<pybind11::accessor> {
+    static Ref cast(const pybind11::accessor& value) { return value.get().ref(); }
     static std::string name(bool) { return "object"; }
+};
+template <>
+struct Convert<pybind11::iterator> {
+    static bool load(PyObject* o, bool, pybind11::iterator& value) {
+        if (!attribute_or_none(o, "__next__")) {
+            return false;
+        }
+        value = pybind11::iterator(Ref::borrow(o));
+        return true;
+    }
+    static Ref cast(const pybind11::iterator& value) { return not_null(value.ref()); }
+    static std::string name(bool) { return "collections.abc.Iterator"; }
 };
 template <class... A>
 struct Convert<pybind11::typed_tuple<A...>> {

@@ -2,6 +2,14 @@
 #pragma once
 #include "tensor.h"
 
+// torch's own for Linux: sources ask which threads at::parallel_for has.
+#ifndef AT_PARALLEL_OPENMP
+#define AT_PARALLEL_OPENMP 1
+#endif
+#ifndef AT_PARALLEL_NATIVE
+#define AT_PARALLEL_NATIVE 0
+#endif
+
 namespace at {
 inline namespace opforge_facade {
 namespace facade {
@@ -36,6 +44,25 @@ inline bool in_parallel_region() { return facade::parallel_depth() > 0; }
 inline void init_num_threads() {}
 inline void lazy_init_num_threads() {}
 
+struct GradMode {
+    static bool is_enabled() { return aoti_torch_grad_mode_is_enabled(); }
+    static void set_enabled(bool enabled) { aoti_torch_grad_mode_set_enabled(enabled); }
+};
+class AutoGradMode {
+public:
+    AutoGradMode(bool enabled) { GradMode::set_enabled(enabled); }
+    ~AutoGradMode() { GradMode::set_enabled(before_); }
+    AutoGradMode(const AutoGradMode&) = delete;
+    AutoGradMode& operator=(const AutoGradMode&) = delete;
+
+private:
+    bool before_ = GradMode::is_enabled();
+};
+class NoGradGuard : public AutoGradMode {
+public:
+    NoGradGuard() : AutoGradMode(false) {}
+};
+
 template <class F>
 void parallel_for(const int64_t begin, const int64_t end, const int64_t grain_size, const F& f) {
     if (begin >= end) {
@@ -44,12 +71,14 @@ void parallel_for(const int64_t begin, const int64_t end, const int64_t grain_si
     // An exception would lose its text on its way through torch: the first one is kept and thrown here.
     struct Work {
         const F& f;
+        const bool has_grad_mode;  // a thread's own: torch's threads would record what a NoGradGuard here leaves out
         std::mutex lock;
         std::exception_ptr thrown;
-    } work{f, {}, nullptr};
+    } work{f, GradMode::is_enabled(), {}, nullptr};
     auto part = [](int64_t first, int64_t last, void* context) {
         auto& w = *static_cast<Work*>(context);
         facade::InParallel in_parallel;
+        AutoGradMode grad_mode(w.has_grad_mode);
         try {
             w.f(first, last);
         } catch (...) {
@@ -88,24 +117,5 @@ T parallel_reduce(const int64_t begin, const int64_t end, const int64_t grain_si
     return result;
 }
 inline void intraop_launch(const std::function<void()>& f) { f(); }
-
-struct GradMode {
-    static bool is_enabled() { return aoti_torch_grad_mode_is_enabled(); }
-    static void set_enabled(bool enabled) { aoti_torch_grad_mode_set_enabled(enabled); }
-};
-class AutoGradMode {
-public:
-    AutoGradMode(bool enabled) { GradMode::set_enabled(enabled); }
-    ~AutoGradMode() { GradMode::set_enabled(before_); }
-    AutoGradMode(const AutoGradMode&) = delete;
-    AutoGradMode& operator=(const AutoGradMode&) = delete;
-
-private:
-    bool before_ = GradMode::is_enabled();
-};
-class NoGradGuard : public AutoGradMode {
-public:
-    NoGradGuard() : AutoGradMode(false) {}
-};
 }  // namespace opforge_facade
 }  // namespace at
