@@ -54,7 +54,7 @@ class Loaded:
         self.adds = _adding(builder)
         self.watched = remembered_values.FlatStamps()
         """The files and folders that are compared."""
-        self._often = remembered_values.FlatStamps()
+        self._entry, self._often = "", remembered_values.FlatStamps()
         self._rest: tuple[tuple[str, ...], list[int]] = ((), [])
 
     def binds_as(self, other: Loaded) -> bool:
@@ -67,7 +67,8 @@ class Loaded:
         level = logging.WARNING if verbose else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s: %s, %s", entry.record["op"], entry.origin, entry.library)
-        self.watched = watched = entry.watched
+        self._entry, self.watched = entry.key, entry.watched
+        watched = self.watched
         often = len(watched.paths) if entry.often < 0 else entry.often
         self._often = remembered_values.FlatStamps(watched.paths[:often], [*watched.numbers[: 4 * often]])
         self._rest = tuple(watched.paths[often:]), [*watched.numbers[4 * often :]]
@@ -93,6 +94,8 @@ class Loaded:
         except Exception:  # of an attribute's own comparison: a tensor's has no truth value
             return False
         if not is_same or remembered_values.stamps_of(self._often.paths) != self._often.numbers:
+            return False
+        if self._entry not in library.by_entry:  # another version's kernels have taken the place of this one's
             return False
         if (self._place and self._place != _working_folder(builder)) or (
             self._links and self._links != _links(builder)

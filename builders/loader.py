@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
+_kernels_of: dict[str, str] = {}
+"""Op whose library only has kernels, for the ops of others -> the entry that was registered last."""
 _owners: dict[str, str] = {}
 """Public namespace in torch.ops -> the op of the `torch` ABI that owns it. Another version gets others."""
 
@@ -62,7 +64,7 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     import torch  # noqa: F401  # before the library, which needs its libraries
 
     handle = open_library(op, entry)
-    schemas = _schemas(op, entry, handle, roots)
+    schemas, others = _schemas(op, entry, handle, roots)
     qualified = library.names_of(schemas)
     functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
     for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
@@ -77,15 +79,34 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
     loaded = library.register(op, entry, handle, schemas, suffix, folders)
     if isinstance(loaded, str):
         raise load_advice.registration_error(op, entry.library, loaded, schemas, suffix)
+    library.tag_compile_caches(entry.key, others)
+    if not schemas:
+        _in_force(op, entry)
     return loaded
 
 
-def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> list[str]:
-    """Returns `namespace::schema` for each op; for a TORCH_LIBRARY block, its namespace. Raises KernelSchemaError."""
+def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> tuple[list[str], list[str]]:
+    """Returns `namespace::schema` for each op, for a TORCH_LIBRARY block its namespace; and others' ops with kernels.
+
+    Raises KernelSchemaError.
+    """
     schemas, kernels = library.described(handle)
-    if kernels:
-        kernel_types.check(op, entry.library, schemas, kernels.splitlines(), roots)
-    return schemas
+    lines = kernels.splitlines()
+    if lines:
+        kernel_types.check(op, entry.library, schemas, lines, roots)
+    own = {schema.partition("(")[0] for schema in schemas}
+    return schemas, [name for line in lines if (name := line.partition("\t")[0]) not in own]
+
+
+def _in_force(op: str, entry: Entry) -> None:
+    """Notes that torch calls the kernels of this library, which defines no op, and not those of another version.
+
+    When that is loaded again, it is registered again.
+    """
+    before = _kernels_of.get(op)
+    if before not in (None, entry.key):
+        library.by_entry.pop(before, None)
+    _kernels_of[op] = entry.key
 
 
 def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | ModuleType:
@@ -93,7 +114,8 @@ def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | Modul
 
     owned = _register_blocks(op, entry, roots)
     namespaces = library.namespaces_of[entry.key] = owned or [op]
-    library.tag_compile_caches(entry.key, [f"{namespace}::" for namespace in namespaces])
+    has_only_kernels = REGISTER in entry.record["exports"] and not owned
+    library.tag_compile_caches(entry.key, [] if has_only_kernels else [f"{each}::" for each in namespaces])
     module = python_module.load(op, entry.library) if entry.record["python_module"] else None
     # An empty module is there for `import` to open the library: the blocks' ops are meant.
     if module is not None and not (owned and python_module.is_empty(module)):
@@ -106,6 +128,8 @@ def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | Modul
                 return getattr(getattr(torch.ops, namespace), name)
         raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces)}")
 
+    if has_only_kernels:
+        _in_force(op, entry)
     return LoadedOp(op, entry, find, ())
 
 
@@ -118,7 +142,7 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
         static_registration.refuse(op, entry.library)
     handle, owned = open_library(op, entry), []
     if REGISTER in entry.record["exports"]:
-        schemas = _schemas(op, entry, handle, roots)
+        schemas, _others = _schemas(op, entry, handle, roots)
         declared = [*dict.fromkeys(line.partition("::")[0] for line in schemas)]
         suffix = entry.suffix if any(_owners.get(name) == op for name in declared) else ""
         if problem := library.call_register(handle, suffix, ""):

@@ -76,11 +76,10 @@ def behind(tag: str, ops: Mapping[str, Iterable[str]], fakes: Mapping[str, Calla
     described, the tag is one that no other process has, and a warning says so.
     """
     own = OWN_TAG.sub("", tag)
-    registry = _Registry(fakes)
-    spaces = {name.partition("::")[0] for names in ops.values() for name in names}
+    registry = _Registry(fakes, ops)
     try:
-        lines = {line for entry, names in ops.items() for name in _each(names) for line in registry.lines(name, entry)}
-        lines |= {line for name in registry.by_python(spaces) for line in registry.lines(name)}
+        lines = registry.all_lines(registry.defined)
+        lines |= registry.all_lines(registry.by_python({name.partition("::")[0] for name in registry.defined} - TORCHS))
         _unknown.clear()
     except UndescribedError as error:
         say(error)
@@ -93,7 +92,7 @@ def behind(tag: str, ops: Mapping[str, Iterable[str]], fakes: Mapping[str, Calla
 
 
 def of_graph(module: Any) -> str:
-    """Returns a digest of what Python has registered for the ops that a graph calls, whosever they are.
+    """Returns a digest of what a graph has from the ops that it calls: from Python, and from our libraries.
 
     Empty if that is nothing. Raises UndescribedError, also if no graph of the process can be found again.
     """
@@ -110,11 +109,10 @@ def ops_of(module: Any) -> list[str]:
 
 
 def of_ops(names: Iterable[str]) -> str:
-    """Returns a digest of what Python has registered for ops of these public names, as `of_graph` does."""
+    """Returns a digest of what a graph has from ops of these public names, as `of_graph` does."""
     if _unknown:
         raise _unknown[0]
-    registry = _Registry(library.python_fakes)
-    lines = {line for name in names for line in registry.lines(name)}
+    lines = _Registry(library.python_fakes, {**library.defined}).all_lines(names)
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest() if lines else ""
 
 
@@ -149,12 +147,19 @@ def _digest(function: Any) -> str:
 
 
 class _Registry:
-    """The registrations of ops by Python code, at one moment."""
+    """The registrations of ops by Python code and by our libraries, at one moment."""
 
-    def __init__(self, fakes: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, fakes: Mapping[str, Callable[..., Any]], ops: Mapping[str, Iterable[str]]) -> None:
         import torch
 
         self._torch, self._fakes = torch, fakes
+        self.defined: dict[str, list[str]] = {}
+        """The entries of the libraries that define an op, or have kernels for it, by its public name."""
+        for entry, names in sorted(ops.items()):
+            for name in dict.fromkeys(each.partition(".")[0] for each in _each(names)):
+                self.defined.setdefault(name, []).append(entry)
+        self._unnamed = {entry for entry, names in ops.items() if not [*names]}
+        """Those of libraries that only have kernels, nobody knows for which ops."""
         self._keys: dict[tuple[str, str], dict[str, str]] = {}
         """The dispatch keys for which Python has registered a kernel, each with torch's name of it, by op."""
         for text in torch.library._impls:
@@ -171,61 +176,66 @@ class _Registry:
         names |= {name.partition(".")[0] for name in [*simple_registry.singleton._data]}
         return sorted(name for name in names if name.partition("::")[0] in spaces)
 
-    def lines(self, name: str, entry: str = "") -> Iterator[str]:
-        """Yields a line for each overload of an op: all that a graph with it depends on.
+    def all_lines(self, names: Iterable[str]) -> set[str]:
+        """Returns a line for each overload of ops of these names: all that a graph with them depends on.
 
-        `entry` is that of the library which defines the op; empty if none that opforge has loaded does. Raises
-        UndescribedError.
+        Raises UndescribedError.
         """
-        namespace, _, function = name.partition("::")
-        function, _, overload = function.partition(".")
-        packet = getattr(getattr(self._torch.ops, namespace), function, None)
-        for other in packet.overloads() if packet is not None else ():
-            if overload and other != overload:
-                continue
-            op = getattr(packet, other)
-            has_python, digest, fake = self._described(op)
-            inside = entry if entry and self._is_inside(op, fake) else ""
-            # torch traces what returns nothing without a fake
-            if has_python or inside or (entry and not op._schema.returns):
-                yield f"{op._schema} {sorted(map(str, op.tags))} {digest} {inside}"
+        return self._unnamed | {line for name in names for line in self._lines(name)}
 
-    def _is_inside(self, op: Any, has_fake: bool) -> bool:
-        """Returns whether a graph depends on kernels of the library itself, whose entry's key changes with each build.
+    def _lines(self, name: str) -> Iterator[str]:
+        namespace, _, function = name.partition("::")
+        packet = getattr(getattr(self._torch.ops, namespace), function, None)
+        for overload in packet.overloads() if packet is not None else ():
+            op = getattr(packet, overload)
+            has_python, digest, inside = self._described(op)
+            # torch traces what returns nothing without a fake
+            if has_python or inside or (name in self.defined and not op._schema.returns):
+                yield f"{op._schema} {sorted(map(str, op.tags))} {digest} {' '.join(inside)}"
+
+    def _inside(self, op: Any, has_fake: bool) -> list[str]:
+        """Returns the libraries' entries if a graph depends on kernels in them. A key of an entry changes with a build.
 
         Those that Python has registered are not the library's.
         """
-        by_python = self._keys_of(op)
+        entries, by_python = self.defined.get(_public(op), []), self._keys_of(op)
         keys = TRACED if has_fake else (*SHAPES, *TRACED)
         has_kernel = self._torch._C._dispatch_has_kernel_for_dispatch_key
-        return any(key not in by_python and has_kernel(op.name(), key) for key in keys)
+        is_inside = entries and any(key not in by_python and has_kernel(op.name(), key) for key in keys)
+        return entries if is_inside else []
 
     def _keys_of(self, op: Any) -> dict[str, str]:
         name, _, overload = op.name().partition(".")
         return self._keys.get((name, overload), {})
 
-    def _described(self, op: Any) -> tuple[bool, str, bool]:
-        """Returns whether Python has registered anything for an op, its digest, and whether that has a fake kernel.
+    def _described(self, op: Any) -> tuple[bool, str, list[str]]:
+        """Returns whether Python has registered anything for an op, its digest, and the entries that it depends on.
 
-        What it calls is in the digest with what is registered for that. Raises UndescribedError.
+        What it calls is in the digest with what is registered for that, and with its entries. Raises UndescribedError.
         """
-        description, has_python, has_fake = Description(), False, False
+        description, has_python, own = Description(), False, list[str]()
         waiting, described = [op], {op.name()}
         for one in waiting:
+            has_fake = False
             for what, value in self._registered(one):
                 has_python |= one is op
-                has_fake |= one is op and what == "fake kernel"
+                has_fake |= what == "fake kernel"
                 place = f"the {what} of {_public(one)}"
                 try:
                     description.add(one.name(), what, value, name=place)
                 except UndescribedError as error:
                     raise UndescribedError(UNKNOWN % (_public(op), error)) from error
+            inside = self._inside(one, has_fake)
+            if one is op:
+                own = inside
+            else:
+                description.add(*inside)
             for name in sorted(description.ops):
                 for other in self._overloads(name):
                     if other.name() not in described:
                         described.add(other.name())
                         waiting.append(other)
-        return has_python, description.digest if has_python else "", has_fake
+        return has_python, description.digest if has_python else "", own
 
     def _overloads(self, name: str) -> list[Any]:
         namespace, _, function = name.partition("::")
@@ -289,7 +299,8 @@ class _Registry:
         of_torch = op.namespace in TORCHS
         for what, table in tables:
             value = table.get(op)
-            if value is not None and not ((of_torch or what in LATE) and _is_torchs(value)):
+            of_kernel = isinstance(value, functools.partial) and value.keywords.get("kernel") is op  # torch's, for each
+            if value is not None and not (((of_torch or what in LATE) and _is_torchs(value)) or of_kernel):
                 yield what, value
         for check, rule in getattr(sys.modules.get("torch._subclasses.fake_impls"), "op_implementations_checks", ()):
             if not _is_torchs(rule) and check(op):

@@ -192,7 +192,8 @@ def _hops(module: types.ModuleType, path: Sequence[str]) -> set[tuple[str, str]]
     hops, of = set[tuple[str, str]](), module
     for name in path:
         value = vars(of).get(name)
-        if sys.modules.get(of.__name__) is not of or not isinstance(value, NAMED):
+        # torch.ops has a namespace only after its first use; what an op does is described with the ops.
+        if sys.modules.get(of.__name__) is not of or not isinstance(value, NAMED) or of.__name__ == "torch.ops":
             break
         hops.add((of.__name__, name))
         if not isinstance(value, types.ModuleType):

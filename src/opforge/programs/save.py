@@ -115,7 +115,7 @@ def _entry(path: str, op: Any) -> Entry:
     entry = getattr(op, "__entry__", None)
     if not isinstance(entry, Entry) or entry.key not in library.defined:
         raise ProgramError(path, f"{op!r} is not an op in torch.ops that opforge has loaded", LOAD_IT)
-    space = next(iter(library.defined[entry.key])).partition("::")[0]
+    space = next(iter(library.defined[entry.key]), "").partition("::")[0]  # none: kernels for ops of others
     if space.endswith(entry.suffix):
         problem = f"its op {op.__name__!r} was edited in this process, and no other one knows torch.ops.{space}"
         raise ProgramError(path, problem, NEW_PROCESS)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from opforge.fast_path.library import LoadedOp
 from opforge.torch_internals import inductor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), types.MethodType)
@@ -345,10 +346,15 @@ class _Noted:
         unsupported = set(CheckFunctionManager.UNSUPPORTED_SERIALIZATION_GUARD_TYPES)
         kept, self.guards, self.classes = [], [], []
         self.values = [entry.value for entry in entries]
+        # An op cannot be pickled, and torch would pickle it for a guard of a part of it.
+        ops = tuple(
+            f"{each.orig_guard.name}.".replace("[", ".") for each in entries if isinstance(each.value, LoadedOp)
+        )
         for entry in entries:
             if entry.guard_type == TYPE_ALONE:
                 self.classes.append(type(entry.value))
             can_keep = not unsupported.intersection([entry.guard_type, *(entry.derived_guard_types or ())])
+            can_keep = can_keep and not f"{entry.orig_guard.name}.".replace("[", ".").startswith(ops)
             kept.append(can_keep)
             expression = str(entry.orig_guard.name)
             if expression and (entry.is_global or not can_keep):

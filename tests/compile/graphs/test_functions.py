@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from support import text_files
+from support import sample_ops, text_files
 from support.compiled_graphs import double, flat
 
 import opforge
@@ -497,6 +497,34 @@ def repeated(x):
 def broken(x):
     print(end="")
     return x.view(1, -1)
+
+
+COMPOSITE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+torch::stable::Tensor same(const torch::stable::Tensor& x) { return torch::stable::clone(x); }
+STABLE_TORCH_LIBRARY(@NAME@, m) { m.def("same(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeImplicitAutograd, m) { m.impl("same", TORCH_BOX(&same)); }
+"""
+loaded = None
+
+
+def through_op(x):
+    return loaded.same(x).view(1, -1)
+
+
+def test_an_op_that_opforge_has_loaded_is_found_until_its_library_is_another(
+    machines, tmp_path, monkeypatch, precompiled
+):
+    monkeypatch.setitem(globals(), "loaded", sample_ops.op_from_source(tmp_path / "op", COMPOSITE)().load())
+    own, x = machines.enter("first"), torch.ones(6)
+    called(through_op, x, compiled=1)
+    machines.enter("second", own)
+    called(through_op, x, found=1)
+    (names,) = library.defined.values()
+    monkeypatch.setattr(library, "defined", {"another": names})  # as it is in a process after an edit
+    machines.enter("third", own)
+    called(through_op, x, compiled=1)
 
 
 class TestTraced:

@@ -10,6 +10,8 @@ from support import sample_ops, text_files
 from support.sample_ops import STABLE_HEADERS
 
 from opforge.errors import CompileError, LoadError, NamespaceClashError
+from opforge.fast_path import library
+from opforge.programs import save
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 pytestmark = pytest.mark.usefixtures("precompiled")
@@ -154,3 +156,26 @@ def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
         )
     op = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])().load()
     assert (op.f(1), op.g(1)) == (2, 3)
+
+
+def test_of_two_versions_of_kernels_for_the_op_of_another_library_those_that_were_loaded_last_are_called(
+    tmp_path, monkeypatch
+):
+    text = STABLE_HEADERS + (
+        "int64_t f(int64_t x) { return x * TIMES; }\n"
+        'STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("f", TORCH_BOX(&f)); }\n'
+    )
+    first = sample_ops.op_from_source(tmp_path / "op", text, define_macros=(("TIMES", "2"),))
+    changes = {"define_macros": (("TIMES", "3"),), "folder": str(tmp_path / "op")}
+    builders = {2: first(), 3: type("Second", (first,), changes)()}
+    space = torch.library.Library(first.name, "DEF")
+    space.define("f(int x) -> int")
+    for times in (2, 3, 2, 2, 3):
+        op = builders[times].load()
+        assert getattr(torch.ops, first.name).f(1) == times
+        # in the keys of torch.compile's caches: the kernels may be in a graph
+        assert [*library.defined[op.__entry__.key]] == [f"{first.name}::f"]
+    assert builders[3].load() is op
+    monkeypatch.setitem(library.defined, op.__entry__.key, {})  # as of kernels without TORCH_BOX
+    assert save._entry("program.pt2", op).key == op.__entry__.key
+    space._destroy()

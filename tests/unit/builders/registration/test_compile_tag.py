@@ -173,7 +173,7 @@ class TestRegisteredByPython:
         with pytest.raises(
             compile_tag.UndescribedError, match="its kernel for Autograd was registered by Python before"
         ):
-            list(compile_tag._Registry({}).lines(f"{space.ns}::own"))
+            compile_tag._Registry({}, {}).all_lines([f"{space.ns}::own"])
 
     @pytest.mark.parametrize("table", [pytest.param(name, marks=OF_INDUCTOR.get(name, ())) for name in TABLES_OF_OPS])
     def test_what_a_table_of_torch_has_for_an_op_is_in_it(self, space, table):
@@ -207,6 +207,20 @@ class TestRegisteredByPython:
             remove()
         assert len({*digests}) == 3
 
+    def test_a_library_with_kernels_that_a_graph_contains_is_in_the_digest_of_a_graph(self, monkeypatch):
+        digests = set()
+        for names in (["aten::t"], ["aten::"], []):  # what stands for any op of a namespace; it is not known which ops
+            for entry in ("first", "second", "second"):
+                monkeypatch.setattr(warm_library, "defined", {entry: names})
+                digests.add(compile_tag.of_ops(["aten::t"]))
+        assert len(digests) == 6 - 2  # the first two have the same lines
+
+    def test_a_decomposition_that_torch_makes_for_an_op_of_cpp_is_not_in_it(self, space):
+        op = getattr(torch.ops, space.ns).own.default
+        remove = TABLES_OF_OPS["decompositions"](op, functools.partial(lambda *args, kernel: kernel, kernel=op))
+        assert space.tag() == ""
+        remove()
+
     def test_an_op_of_torchs_own_has_overloads_that_the_dispatcher_does_not_know(self):
         assert "left_t" in torch.ops.aten.mul.overloads()
-        assert not any("mul.left_t(" in line for line in compile_tag._Registry({}).lines("aten::mul"))
+        assert not any("mul.left_t(" in line for line in compile_tag._Registry({}, {}).all_lines(["aten::mul"]))

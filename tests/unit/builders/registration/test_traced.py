@@ -290,3 +290,12 @@ class TestPinned:
         monkeypatch.setattr(traced, "problem", fail)
         module.Net.rows = 3
         assert not pinned.holds()
+
+
+def test_a_namespace_of_torch_ops_is_not_stated_as_it_exists_only_after_its_first_use(monkeypatch):
+    module = types.ModuleType("traced_ops")
+    module.torch = pytest.importorskip("torch")
+    exec(compile("def called(x): return torch.ops.aten.relu(x)", "<traced_ops>", "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, "traced_ops", module)
+    read = traced._read_of_modules(module.called.__code__, module)
+    assert read == {("traced_ops", "torch"), ("torch", "ops")}
