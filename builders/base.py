@@ -95,7 +95,7 @@ class Loaded:
             return False
         if not is_same or remembered_values.stamps_of(self._often.paths) != self._often.numbers:
             return False
-        if self._entry not in library.by_entry:  # another version's kernels have taken the place of this one's
+        if self._entry and self._entry not in library.by_entry:  # another version's kernels have taken its place
             return False
         if (self._place and self._place != _working_folder(builder)) or (
             self._links and self._links != _links(builder)

@@ -10,6 +10,8 @@ from support import text_files
 from support.gpu import triton_parts
 from support.gpu.triton_cases import INTERPRETED
 
+from opforge.foundation.remembered_values import FlatStamps
+
 pytestmark = INTERPRETED
 KERNELS = triton_parts.KERNELS
 FACTOR = triton_parts.FACTOR.replace("import triton\n", "import triton\nimport triton.language as tl\n")
@@ -48,6 +50,15 @@ def test_an_edit_counts_at_the_next_load_and_leaves_the_op_that_is_loaded(tmp_pa
     assert (scaled(first), scaled(second)) == ([3.0, 6.0], [4.0, 7.0])
     text_files.write(tmp_path / "op", file, text)
     assert scaled(builder.load()) == [3.0, 6.0]
+
+
+def test_the_op_is_kept_until_an_edit(tmp_path, monkeypatch):
+    monkeypatch.setattr(FlatStamps, "is_racy", lambda *_arguments: False)  # as if the files were two seconds old
+    builder = scale_op(tmp_path / "op")("cuda:sm_80")
+    first = builder.load()
+    assert builder.load() is first
+    text_files.write(tmp_path / "op", "factor.py", FACTOR.replace("value * by", "value + by"))
+    assert builder.load() is not first
 
 
 def test_a_constant_of_the_same_length_is_noticed_within_a_second(tmp_path):
