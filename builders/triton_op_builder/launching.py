@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from opforge.errors import KernelLaunchError
 from opforge.foundation import tracebacks
@@ -133,7 +133,10 @@ class PrebuiltKernels:
         try:
             for at in pointers:
                 value = values[at]
-                values[at] = value if type(value) is int else value.data_ptr()
+                if type(value) is not int:
+                    if value.get_device() < 0 and not value.is_pinned():
+                        self._refuse(name, value)
+                    values[at] = value.data_ptr()
             packed = pack(*values)
         except (struct.error, IndexError) as error:
             raise KernelLaunchError(self.op, name, f"its arguments do not fit what was declared: {error}") from error
@@ -143,9 +146,7 @@ class PrebuiltKernels:
 
     def _make_ready(self, name: str, device: int, tensor: Any) -> ctypes.c_void_p:
         if device < 0:
-            raise KernelLaunchError(
-                self.op, name, f"it was called with a tensor on {tensor.device}, expected one on a GPU"
-            )
+            self._refuse(name, tensor)
         if name not in self._packing:
             raise KernelLaunchError(self.op, name, "the builder declares no such kernel")
         handle = ctypes.c_void_p()
@@ -158,3 +159,7 @@ class PrebuiltKernels:
             self.raw_stream = accelerator_of(tensor.device.type).raw_stream_function()
         self._ready[name, device] = handle
         return handle
+
+    def _refuse(self, name: str, tensor: Any) -> NoReturn:
+        """Raises KernelLaunchError: a kernel that reads the memory of another device ends the use of its own."""
+        raise KernelLaunchError(self.op, name, f"it was called with a tensor on {tensor.device}, expected one on a GPU")

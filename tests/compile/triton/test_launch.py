@@ -120,6 +120,7 @@ CASES = {
     "two devices": {"do": TWO_DEVICES},
     "capturing": {"do": f"{SCALE}\n{SMALL}", "FAKE_GPU_CAPTURING": "1"},
     "a thread": {"do": THREADS},
+    "pinned": {"do": "op.scale(Tensor(4096), Tensor(8192, device=-2), 0.5)"},
     "empty": {"do": "op.scale(Tensor(4096, 0), Tensor(8192, 0), 0.5)"},
     "hip": {"do": TWO_DEVICES, "target": "hip:gfx942"},
     "hip fails": {"target": "hip:gfx942", "FAKE_GPU_FAIL": "hipModuleLoadData=209"},
@@ -138,7 +139,8 @@ REASONS = (
         {"do": "op.scale(Tensor(4097), Tensor(8192), 0.5)"},
         "argument 0 was declared to be divisible by 16, and is 4097",
     ),
-    ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "expected one on a GPU"),
+    ({"do": "op.scale(Tensor(4096, device=-1), Tensor(0), 1)"}, "with a tensor on cpu, expected one on a GPU"),
+    ({"do": "op.scale(Tensor(4096), Tensor(0, device=-1), 1)"}, "with a tensor on cpu, expected one on a GPU"),
     ({"do": "op.scale(Tensor(4096, 1 << 42), Tensor(0), 1)"}, "the grid is 4294967296 x 1 x 1, and at most"),
     (
         {"do": "op.kernels.launch('scale_512', (1, 65536, 1), Tensor(0), Tensor(0), 1, 1.0)"},
@@ -175,6 +177,11 @@ def test_the_best_image_for_the_device_is_loaded(launched):
     for capability, kind in KINDS.items():
         outcome, calls = launched[capability]
         assert outcome["error"] == "" and f"cuModuleLoadData {kind}" in calls, capability
+
+
+def test_pinned_memory_of_the_host_is_an_argument(launched):
+    outcome, calls = launched["pinned"]
+    assert outcome["error"] == "" and len([call for call in calls if call.startswith("cuLaunchKernel")]) == 1
 
 
 def test_each_device_gets_its_own_module(launched):

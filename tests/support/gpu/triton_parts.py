@@ -72,9 +72,10 @@ class Tensor:
 
     def __init__(self, address, count=2048, device=0):
         self.address, self.count, self.index = address, count, device
-        self.device = f"cuda:{device}"
+        self.device = f"cuda:{device}" if device >= 0 else "cpu"
 
     def get_device(self): return self.index
+    def is_pinned(self): return self.index == -2
     def data_ptr(self): return self.address
     def numel(self): return self.count
 """
