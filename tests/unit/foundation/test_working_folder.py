@@ -24,7 +24,7 @@ from opforge.ops.cases import Case
 class B(OpBuilder):
     name, sources = "relu", ["relu.cpp"]
 
-CASES = Case("relu", inputs=lambda place: (place.draw(*place.shape),), function=lambda _op: abs)
+CASES = Case("relu", sizes=(8,), inputs=lambda place: (place.draw(*place.shape),), function=lambda _op: abs)
 print("imported")
 
 def executor():
