@@ -53,7 +53,8 @@ def layer_problem(layer: str) -> str:
     except FileNotFoundError:
         if not os.path.isdir(layer):
             return "does not exist"
-        return "holds other files, and no ops of this format" if os.listdir(layer) else ""
+        holds_files = os.access(layer, os.R_OK) and bool(os.listdir(layer))
+        return "holds other files, and no ops of this format" if holds_files else ""
     except NotADirectoryError:
         return "is not a folder"
     except OSError as error:
