@@ -134,7 +134,7 @@ class PrebuiltKernels:
             for at in pointers:
                 value = values[at]
                 if type(value) is not int:
-                    if value.get_device() < 0 and not value.is_pinned():
+                    if value.get_device() != device and value.get_device() < 0 and not value.is_pinned():
                         self._refuse(name, value)
                     values[at] = value.data_ptr()
             packed = pack(*values)
