@@ -67,7 +67,7 @@ def test_many_processes_of_a_node_fetch_once(nodes, entry, tmp_path, count):
     processes = [node(nodes, "a", tmp_path / "op", OPFORGE_PREBUILT="require") for _number in range(count)]
     outs = [process.communicate(timeout=120) for process in processes]
     assert {out.strip() for out, _err in outs} == {nodes.url}, outs
-    assert len(events(nodes, "fetch")) == 1
+    assert len(events(nodes, "fetch")) == 1, outs
 
 
 def test_a_process_that_fetches_and_is_killed_stops_no_other(nodes, entry, tmp_path):
