@@ -9,7 +9,7 @@ from typing import Any
 
 from opforge.errors import CacheDirError
 from opforge.fast_path.library import BUILD, RECORD, Entry, integrity_problem
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import is_temp_name, make_folder, write_file
 
 from . import schema, staging
 from .filesystem.disk import digest_of
@@ -205,14 +205,10 @@ def _point(layout: Layout, entry: Entry, layer_description: str) -> None:
     description = layout.description(layer_description or entry.record["description"])
     for folder in (description,) if layer_description else (description, plan):
         _write_pointer(folder, entry.key, 0o644 if layer_description else 0o600)
-        names = os.listdir(folder)
-        for name in names:
-            if name != entry.key and name.startswith(entry.record["key"]) and is_own_name("entries", name):
-                _remove(os.path.join(folder, name))
+        names = _replace_others(folder, entry)
     if not layer_description and len(names) > KEPT_POINTERS:
         kept = pinned(layout)
-        own = (name for name in names if name not in kept and is_own_name("entries", name))
-        paths = sorted((os.path.join(plan, name) for name in own), key=_time)
+        paths = sorted((os.path.join(plan, name) for name in names if name not in kept), key=_time)
         for path in paths[:-KEPT_POINTERS]:
             _remove(path)
 
@@ -221,9 +217,19 @@ def _point_to_fetched(layout: Layout, entry: Entry, description: str, note: byte
     """Makes the entry one that its description finds whatever compiler is here; `note` says where it came from."""
     folder = layout.fetched(description)
     _write_pointer(folder, entry.key, 0o600, note)
-    for name in os.listdir(folder):
-        if name != entry.key and name.startswith(entry.record["key"]) and is_own_name("entries", name):
+    _replace_others(folder, entry)
+
+
+def _replace_others(folder: str, entry: Entry) -> list[str]:
+    """Removes the pointers to other libraries with the entry's key. Returns the names of all pointers in the folder.
+
+    What another process is writing there has the name of none.
+    """
+    names = [name for name in os.listdir(folder) if is_own_name("entries", name) and not is_temp_name(name)]
+    for name in names:
+        if name != entry.key and name.startswith(entry.record["key"]):
             _remove(os.path.join(folder, name))
+    return names
 
 
 def _time(path: str) -> int:

@@ -11,7 +11,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records import fetched_offer
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
-from opforge.foundation.files import discard
+from opforge.foundation.files import discard, is_temp_name
 
 from . import reverification
 from .offers import Offer
@@ -21,9 +21,9 @@ log = logging.getLogger("opforge")
 
 
 def names(layout: Layout, description: str) -> list[str]:
-    """Returns the names of the entries that were fetched for a description."""
+    """Returns the names of the entries that were fetched for a description, and of none that is being written."""
     try:
-        return sorted(os.listdir(layout.fetched(description)))
+        return sorted(name for name in os.listdir(layout.fetched(description)) if not is_temp_name(name))
     except OSError:
         return []
 

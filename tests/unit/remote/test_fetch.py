@@ -7,7 +7,7 @@ import os
 import sys
 
 import pytest
-from support import sample_ops
+from support import sample_ops, text_files
 from support.remote import op_offers
 from support.remote.artifacts import run
 from support.remote.nodes import reasons
@@ -19,7 +19,8 @@ from opforge.cache.layout import Layout
 from opforge.cache.maintenance import gc, listing, verify
 from opforge.cache.records import fetched_offer, pins
 from opforge.cache.records.entry import with_record_key
-from opforge.remote import take, topics
+from opforge.foundation.files import temp_path
+from opforge.remote import fetched_entries, take, topics
 from opforge.remote.entry_source import RemoteEntries
 from opforge.remote.op_statements import OP
 
@@ -32,6 +33,18 @@ def test_an_entry_is_fetched_and_found_again(nodes, builder, entry, monkeypatch)
     again, _rejected = nodes.fetch(builder)
     assert (again.folder, again.origin) == (first.folder, nodes.url)
     assert again.record == entry.record
+
+
+def test_what_another_process_is_writing_is_no_news_and_is_left_alone(nodes, builder, entry, caplog):
+    """A wait for one fetch ended with the file before its rename, so several processes fetched."""
+    found, _rejected = nodes.fetch(builder)
+    folder = current_store().layout.fetched(found.record["description"])
+    unfinished = temp_path(os.path.join(folder, entry.key))
+    text_files.write(folder, os.path.basename(unfinished), "{")
+    assert fetched_entries.names(current_store().layout, found.record["description"]) == [entry.key]
+    os.unlink(os.path.join(folder, entry.key))
+    assert nodes.fetch(builder)[0].key == entry.key
+    assert os.path.exists(unfinished) and "is damaged" not in caplog.text
 
 
 def test_the_command_learns_of_a_withdrawal_although_nothing_is_missing(nodes, builder, entry, monkeypatch):
