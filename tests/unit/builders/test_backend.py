@@ -236,6 +236,7 @@ def hatch(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.test_all("needs hatchling")
 def test_hatchlings_wheel_has_the_files_of_other_hooks_when_its_ops_are_built_and_the_tag_of_both(hatch, tmp_path):
     seen = []
 
@@ -250,6 +251,7 @@ def test_hatchlings_wheel_has_the_files_of_other_hooks_when_its_ops_are_built_an
     assert os.listdir(tmp_path / "temporary") == []
 
 
+@pytest.mark.test_all("needs hatchling")
 def test_hatchlings_hook_leaves_nothing_behind_after_an_error(hatch, tmp_path):
     def build(*_arguments):
         raise BuildError("the ops cannot be built")
