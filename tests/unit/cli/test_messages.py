@@ -95,7 +95,7 @@ def test_a_file_in_a_layers_place_is_named_as_one(tmp_path, monkeypatch):
 def test_a_layer_that_cannot_be_read_or_is_none_is_named(tmp_path, monkeypatch):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "ops" / "v1").mkdir(parents=True)
-    (tmp_path / "new").mkdir()  # it is to be filled
+    (tmp_path / "new").mkdir()  # its ops come later
     layers = ":".join(f"{tmp_path}/{name}" for name in ("loop", "ops", "new"))
     monkeypatch.setenv("OPFORGE_CACHE_LAYERS", layers)
     begin = f"warning: The layer {tmp_path}"

@@ -47,7 +47,7 @@ def problems() -> list[str]:
 
 
 def layer_problem(layer: str) -> str:
-    """Returns why a layer provides nothing, such as "does not exist"; empty if it may. An empty one is to be filled."""
+    """Returns why a layer provides nothing, such as "does not exist"; empty if it may, also one that is still empty."""
     try:
         os.stat(f"{layer}/{formats.STORE}/descriptions/.")  # the dot asks for the right to search the folder
     except FileNotFoundError:
