@@ -152,7 +152,7 @@ def test_a_builder_names_its_cases(tmp_path, monkeypatch):
 
 
 def test_a_named_op_whose_cases_have_no_sizes_is_an_error(tmp_path, monkeypatch):
-    """Such a case is to be tuned or compared."""
+    """Such a case is for tuning or comparing alone."""
     from opforge.bench.selection import UnknownOpError, select
 
     monkeypatch.chdir(tmp_path)
