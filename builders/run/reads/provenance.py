@@ -76,11 +76,12 @@ class Provenance:
     ) -> None:
         self._sources = {_plain(os.path.join(roots[source.root], source.path)) for source in sources}
         self.roots, self._disk = roots, disk
-        located = [(os.path.join(roots[folder.root], folder.path, ""), folder) for folder in outside]
-        plain = [(_plain(path), folder) for path, folder in located if _plain(path) != path]  # not behind a link
-        self._outside = sorted(plain, key=lambda pair: -len(pair[0]))
         bases = [(name, path.rstrip("/") + "/") for name, path in roots.items() if name != "system"]
         self._bases = sorted(bases, key=lambda base: -len(base[1]))
+        located = [(os.path.join(roots[folder.root], folder.path, ""), folder) for folder in outside]
+        plain = [(f"{_plain(path)}/", folder) for path, folder in located if _plain(path) != path]  # not behind a link
+        of_roots = [(path, RootedPath(name, "")) for name, path in self._bases]
+        self._near = sorted([*plain, *of_roots], key=lambda pair: -len(pair[0]))
         self._packages = packages or PackageFiles(disk)
         self._toolchain_trees = {
             name: RootedPath(name, path)
@@ -135,15 +136,16 @@ class Provenance:
 
         It is the op's own like the files of that root: as a file of the system it would be in no record of an entry.
         """
-        folder, base = os.path.dirname(path), self._root_of(spelled)
-        if folder not in self._beside and base not in TRUSTED_ROOTS:
-            below = os.path.relpath(folder, self.roots[base])
-            if os.path.realpath(os.path.join(self.roots[base], below)) == os.path.realpath(folder):
-                self._beside[folder] = RootedPath(base, below)
-        if folder in self._beside:
-            return self._beside[folder].join(os.path.basename(path))
-        above = ((location, base) for base, location in self._outside if f"{path}/".startswith(f"{base}/"))
-        return next((location.join(os.path.relpath(path, base)) for location, base in above), None)
+        folder = os.path.dirname(path)
+        if folder not in self._beside:
+            near = (pair for text in (spelled, path) for pair in self._near if text.startswith(pair[0]))
+            base, location = next(near, ("/", RootedPath("system", "")))
+            below = os.path.relpath(folder, base)
+            is_there = os.path.realpath(os.path.join(base, below)) == os.path.realpath(folder)
+            if not is_there or location.root in TRUSTED_ROOTS:
+                return None
+            self._beside[folder] = location.join(below)
+        return self._beside[folder].join(os.path.basename(path))
 
     def stamps(self, reads: Iterable[Read]) -> dict[tuple[str, str], Stamp]:
         """Returns the present stamps of these files. A file that is gone has none."""

@@ -130,11 +130,15 @@ def test_a_source_that_appears_while_an_op_is_looked_up_is_used_at_the_next_load
     assert cls().load().value() == 2
 
 
-@pytest.mark.parametrize(("name", "include_dirs"), [("../value.h", []), ("../../value.h", ["headers"])])
+@pytest.mark.parametrize(
+    ("name", "include_dirs"), [("../value.h", []), ("../../value.h", ["headers"]), ("sub/near.h", ["../other"])]
+)
 def test_a_header_above_the_ops_folders_rejects_an_entry_of_a_layer(folder, tmp_path, add_to_layer, name, include_dirs):
     text = f'#include "{name}"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n'
     text_files.write(folder, "own/op.cpp", text)
     text_files.write(folder, "own/headers/none.h", "")
+    text_files.write(folder, "own/sub/near.h", '#include "../value.h"\n')  # in the folder above other/, not beside it
+    text_files.write(folder, "other/none.h", "")
     sample_ops.set_value(folder, 3)
     cls = sample_ops.builder_class(os.path.join(folder, "own"), "op", abi="c", include_dirs=include_dirs)
     add_to_layer(cls, None)
