@@ -12,8 +12,8 @@ import time
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [FOLDER, os.path.dirname(FOLDER)]
 MUTANT_SECONDS = 600
-FLAKY = "FlakyStrategyDefinition"
-"""What hypothesis raises if a difference is not there when it repeats the steps, as one that depends on the time."""
+FLAKY = "hypothesis.errors.Flaky"
+"""Begins the names of what hypothesis raises if a difference is not there when it repeats the steps, as one that depends on the time."""
 WORLDS = 9
 """The worlds of one run of hypothesis. From ten on it would try the simplest worlds first, in which little happens."""
 
