@@ -78,7 +78,8 @@ class Checkout:
     ),
     decoy=folders,
 )
-@example(Layout([("include", "relative")], ["op/sub", ""], [0, 1]), "op")  # include/../h1.h, both beside op/
+# A folder that is searched and the header to which .. leads from it are both beside op/.
+@example(layout=Layout([("include", "relative")], ["op/sub", ""], [0, 1]), decoy="op")
 def test_each_checkout_gets_what_its_own_files_say(layout, decoy, tmp_path, own_store, monkeypatch):
     here = tmp_path / str(next(_numbers))
     first, second = Checkout(here / "first", layout, 1), Checkout(here / "second", layout, 2)
