@@ -273,18 +273,19 @@ def a_process_does_not_watch_programs() -> None:
 @mutant
 def a_stamp_is_a_size_and_a_time() -> None:
     from opforge.cache.filesystem.disk import Disk, Stamp
+    from opforge.foundation import remembered_values
 
-    stamp, flat = Disk.stamp, Disk.flat_stamps
+    stamp, flat = Disk.stamp, remembered_values.stamps_of
 
     def short(disk: Disk, path: str) -> Stamp | None:
         full = stamp(disk, path)
         return full and Stamp(full.size, full.mtime_ns, 0, 0)
 
-    def short_flat(disk: Disk, paths: object) -> list[int]:
-        numbers = flat(disk, paths)
-        return [0 if at % 4 > 1 and number >= 0 else number for at, number in enumerate(numbers)]
+    def short_flat(*arguments: object) -> list[int]:
+        return [0 if at % 4 > 1 and number >= 0 else number for at, number in enumerate(flat(*arguments))]
 
-    put(Disk, stamp=short, flat_stamps=short_flat)
+    put(Disk, stamp=short)
+    put(remembered_values, stamps_of=short_flat)
 
 
 @mutant
