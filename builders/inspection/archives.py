@@ -14,6 +14,8 @@ HEADER = 60
 """Bytes before each member of an archive."""
 STORED = (b"/", b"//", b"/SYM64/")
 """The members that a thin archive holds itself: its index, and the names of its members."""
+PLACE = re.compile(rb"/(\d+)")
+"""Where a name begins: "/12"; "/12:345" of a member of an archive in this one; "/12            /" if it has 15 bytes."""
 SCRIPT_INPUTS = re.compile(rb"\b(?:INPUT|GROUP|AS_NEEDED)\s*\(((?:[^()]|\([^()]*\))*)\)")
 LARGEST_SCRIPT = 1 << 16
 
@@ -103,8 +105,8 @@ def _member_names(content: bytes) -> list[bytes]:
             if name in STORED:
                 table = content[offset : offset + size] if name == b"//" else table
                 offset += size + size % 2
-            elif name.startswith(b"/"):  # "/12" or, of a member of an archive in this one, "/12:345"
-                start = int(name[1:].partition(b":")[0])
+            elif place := PLACE.match(name):
+                start = int(place[1])
                 names.append(table[start : table.index(b"\n", start)].removesuffix(b"/"))
             else:
                 names.append(name.removesuffix(b"/"))
