@@ -6,9 +6,9 @@ one: it is named by a string, and imported when a look-up has missed and a remot
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol
 
 from opforge.accelerator.entry_points import entry_points
@@ -83,9 +83,8 @@ def sources() -> list[RemoteSource]:
     """Returns the sources that exist: opforge's own, then those of other packages. A broken one is left out."""
     usable = list[RemoteSource]()
     for path in (*BUILT_IN, *(point.value for point in entry_points(GROUP))):
-        module, _, factory = path.partition(":")
         try:
-            usable.append(getattr(importlib.import_module(module), factory)())
+            usable.append(resolve_name(path)())
         except SettingError:
             raise
         except Exception as error:  # another package's code may raise anything

@@ -111,11 +111,10 @@ def _import_path(spec: OpSpec) -> str:
 
 def _import(import_path: str, spec: OpSpec) -> Any:
     """Returns the object that "module:name" names. Raises BuilderError if it cannot be imported."""
-    import importlib
+    from pkgutil import resolve_name
 
-    module, _, attribute = import_path.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return resolve_name(import_path)
     except (ImportError, AttributeError, ValueError) as error:
         advice = "Expected module:Class, of a subclass of opforge.builders.toolchains.toolchain.Toolchain"
         raise BuilderError(spec.builder, f"toolchain={import_path!r} cannot be imported ({error})", advice) from error
