@@ -1,31 +1,26 @@
-"""Sizes and ages as types of click options. In the help an option's value has the function's name."""
+"""Sizes and ages as types of click options. In the help an option's value has the type's name."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import click
 
 from opforge.foundation.settings.kinds import parse_age, parse_size, parse_time
 
 
-def size(value: str) -> int:
-    """Returns bytes, as `parse_size` reads them. Raises click.BadParameter."""
-    try:
-        return parse_size(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+class Quantity(click.ParamType):
+    """What a function reads from a text. Its ValueError is wrong usage."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Returns the number of bytes or seconds. Raises click.BadParameter."""
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-def age(value: str) -> float:
-    """Returns seconds, as `parse_age` reads them. Raises click.BadParameter."""
-    try:
-        return parse_age(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def duration(value: str) -> float:
-    """Returns seconds, as `parse_time` reads them. Raises click.BadParameter."""
-    try:
-        return parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+SIZE, AGE, DURATION = Quantity("size", parse_size), Quantity("age", parse_age), Quantity("duration", parse_time)
