@@ -98,8 +98,6 @@ class PlannedBuild:
         """The files that the build has read, if it failed; and the key of the state of the sources."""
         self._building: Building | None = None
         if announce and settings.remotes():
-            from opforge.builders.lookup.remotes import Building
-
             self._building = Building(spec, store)
 
     def _new_job(self, jobs: int | None, learnt: Sequence[tuple[str, int]]) -> Job:
