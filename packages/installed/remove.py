@@ -118,7 +118,5 @@ def _forget(root: Root, release: Installed) -> None:
     if release.digest:
         paths.append(root.join("releases", release.digest))
     for path in paths:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            continue
