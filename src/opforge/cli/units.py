@@ -9,18 +9,17 @@ import click
 from opforge.foundation.settings.kinds import parse_age, parse_size, parse_time
 
 
-class Quantity(click.ParamType):
-    """What a function reads from a text. Its ValueError is wrong usage."""
+def _quantity(name: str, parse: Callable[[str], float]) -> Callable[[str], float]:
+    """Returns a function that reads what `parse` reads, and raises click.BadParameter."""
 
-    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
-        self.name, self._parse = name, parse
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Returns the number of bytes or seconds. Raises click.BadParameter."""
+    def read(value: str) -> float:
         try:
-            return self._parse(value)
+            return parse(value)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            raise click.BadParameter(str(error)) from error
+
+    read.__name__ = name
+    return read
 
 
-SIZE, AGE, DURATION = Quantity("size", parse_size), Quantity("age", parse_age), Quantity("duration", parse_time)
+SIZE, AGE, DURATION = _quantity("size", parse_size), _quantity("age", parse_age), _quantity("duration", parse_time)

@@ -16,7 +16,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from pkgutil import metadata, resolve_name
+from importlib import metadata
+from pkgutil import resolve_name
 from typing import ClassVar
 
 from opforge.accelerator.entry_points import entry_points
