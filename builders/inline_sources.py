@@ -17,7 +17,6 @@ from .declaration.attributes import TextKeywords
 from .jit_builders import (
     NOT_OF_LOAD_INLINE,
     USES_STABLE,
-    TorchArguments,
     check_keywords,
     from_files,
     own_cache,
@@ -27,6 +26,8 @@ from .resources import raise_if_exhausted
 
 if TYPE_CHECKING:
     from typing import TypedDict
+
+    from .jit_builders import TorchArguments
 
     class Texts(TypedDict):
         """The sources of `load_inline`, and how they are completed."""

@@ -6,8 +6,8 @@ package that adds it requires a range of opforge versions.
 
 from __future__ import annotations
 
+import importlib
 import logging
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.entry_points import EntryPoint, entry_points
@@ -74,8 +74,9 @@ class ExternalBuilders:
             return None
         _, point = self.entries[class_name]
         label = f"the op builder {point.name} of {point.source}"
+        module, _, attribute = point.value.partition("[")[0].strip().partition(":")
         try:
-            value: Any = resolve_name(point.value.partition("[")[0].strip())
+            value: Any = getattr(importlib.import_module(module), attribute)
         except (Exception, SystemExit) as error:  # a package may call sys.exit() when it is imported
             raise BuilderError(
                 label,

@@ -111,10 +111,11 @@ def _import_path(spec: OpSpec) -> str:
 
 def _import(import_path: str, spec: OpSpec) -> Any:
     """Returns the object that "module:name" names. Raises BuilderError if it cannot be imported."""
-    from pkgutil import resolve_name
+    import importlib
 
+    module, _, attribute = import_path.partition(":")
     try:
-        return resolve_name(import_path)
+        return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         advice = "Expected module:Class, of a subclass of opforge.builders.toolchains.toolchain.Toolchain"
         raise BuilderError(spec.builder, f"toolchain={import_path!r} cannot be imported ({error})", advice) from error

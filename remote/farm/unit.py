@@ -66,7 +66,7 @@ class Unit(NamedTuple):
             sys.path.append(self.folder)
         try:
             builder: OpBuilder = resolve_name(self.builder)(**self.options)
-        except (ImportError, AttributeError, OpforgeError) as error:
+        except (ImportError, AttributeError, ValueError, OpforgeError) as error:
             raise Refused(f"{self.builder} cannot be made ({error})") from error
         if description_key(builder.spec()) != self.description:
             raise Refused(DIFFERENT)
