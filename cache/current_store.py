@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from opforge.errors import CacheDirError, LayerError
 from opforge.fast_path import lookup
 from opforge.foundation import file_owners, settings
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import folder_names, make_folder, write_file
 
 from .filesystem.disk import Disk
 from .held import empty, hold
@@ -242,10 +242,7 @@ def _umask() -> int:
 
 def _other_names(root: str) -> list[str]:
     """Returns the names in a folder that is no store yet: a store there would mix its files with the user's."""
-    try:
-        names = sorted(os.listdir(root))
-    except OSError:
-        return []  # missing, which is well, or unreadable, which the next step reports
+    names = folder_names(root)  # none if it is missing, which is well, or unreadable, which the next step reports
     if has_tag(root):
         return []
     ours: tuple[str, ...] = (MACHINE, "lost+found")  # the latter is in every new ext4 volume

@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple
 
 from opforge.cache.layout import Layout
@@ -181,6 +181,5 @@ def every() -> list[Kind]:
 
 @cache
 def _kind_at(path: str) -> Kind:
-    module, _, attribute = path.partition(":")
-    kind: Kind = getattr(import_module(module), attribute)
+    kind: Kind = resolve_name(path)
     return kind

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from .by_device import DeviceScope
+from .by_device import DeviceScope, Macros, Words
 
 if TYPE_CHECKING:
     import inspect
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from opforge.accelerator.target import Target
 
-    from .by_device import Macros, Words
     from .machine import Machine
 
 LOAD, INLINE, TOML, GROUP, PACKAGE = "load", "load_inline", "kernel.toml", "groups", "FOR_ALL_BUILDERS"

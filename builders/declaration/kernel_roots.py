@@ -13,8 +13,6 @@ from opforge.fast_path import lookup
 if TYPE_CHECKING:
     from typing import ClassVar, Protocol
 
-    from opforge.cache.records.inputs import RootedPath
-
     class Rooted(Protocol):
         """A class with kernel roots, such as an op's builder."""
 

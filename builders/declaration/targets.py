@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpforgeError, SettingError
 
 from . import machine
 from .abi import FACADE, PLAIN
-
-if TYPE_CHECKING:
-    from .machine import Machine
+from .machine import Machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}

@@ -11,21 +11,19 @@ import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.builders.declaration import machine
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.builders.lookup import tuning_results as records
 from opforge.builders.lookup.tuning_results import DTYPES, FETCHED, NEAREST, RESULT, StoredResult, path_of
 from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.records import fetched_offer
 from opforge.errors import CacheDirError
 from opforge.fast_path import library, lookup
+from opforge.fast_path.library import Entry
 from opforge.foundation import remembered_values, remembered_values_writer, settings, upper_parts
 from opforge.foundation.remembered_values import FlatStamps
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 SOURCE = "fetched tuning results"

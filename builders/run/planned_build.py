@@ -8,14 +8,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.kernel_roots import TRUSTED_ROOTS
-from opforge.builders.declaration.op_spec import root_paths
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.lookup import remembered_lookups
+from opforge.builders.lookup.remotes import Building
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import raise_if_exhausted
 from opforge.builders.waiting import expected_time
@@ -41,19 +42,13 @@ from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.events import emit
 from opforge.foundation.remembered_values import FlatStamps
 
-from . import timeline
+from . import ninja, timeline
 from .diagnostics import parse_diagnostics
 from .executor import execute, read_before
 from .job import Job
 from .memory_needs import MemoryNeeds
 from .parallelism import chosen_jobs, compiler_jobs
 from .reads.surroundings import files_near
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.builders.lookup.remotes import Building
-
-    from . import ninja
 
 log = logging.getLogger("opforge")
 
@@ -103,8 +98,6 @@ class PlannedBuild:
         """The files that the build has read, if it failed; and the key of the state of the sources."""
         self._building: Building | None = None
         if announce and settings.remotes():
-            from opforge.builders.lookup.remotes import Building
-
             self._building = Building(spec, store)
 
     def _new_job(self, jobs: int | None, learnt: Sequence[tuple[str, int]]) -> Job:

@@ -50,6 +50,13 @@ class SparsityConfig:
 
     def make_layout(self, seq_len: int) -> Tensor:
         """Returns the layout for sequences of this length."""
+        layout = self.setup_layout(seq_len)
+        for h in range(self.num_layout_heads):
+            layout = self._set_layout(h, layout)
+        return self.check_and_propagate_first_head_layout(layout)
+
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        """Sets the blocks that a head sees in an empty layout, and returns the layout."""
         raise NotImplementedError(f"{type(self).__name__} has no layout: use one of its subclasses")
 
 
@@ -126,12 +133,8 @@ class FixedSparsityConfig(SparsityConfig):
             set_global(layout[h], start, start + width, self.attention, self.horizontal_global_attention)
         return layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_global_layout(h, self.set_local_layout(h, layout))
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        return self.set_global_layout(h, self.set_local_layout(h, layout))
 
 
 class VariableSparsityConfig(SparsityConfig):
@@ -190,10 +193,6 @@ class VariableSparsityConfig(SparsityConfig):
             set_global(layout[h], start, end, self.attention, self.horizontal_global_attention)
         return layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_local_layout(h, self.set_random_layout(h, layout))
-            layout = self.set_global_layout(h, layout)
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        layout = self.set_local_layout(h, self.set_random_layout(h, layout))
+        return self.set_global_layout(h, layout)

@@ -39,7 +39,7 @@ def _or_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _launch(name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
     if 0 not in grid:
-        registry.kernels_of(OP, "RaggedOpsBuilder").launch(name, grid, *arguments)
+        registry.kernels_of(builders.RaggedOpsBuilder).launch(name, grid, *arguments)
 
 
 def _check(like: Tensor, tensors: Mapping[str, tuple[Tensor, torch.dtype | None, tuple[int | str, ...]]]) -> None:

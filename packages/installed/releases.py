@@ -10,6 +10,7 @@ from opforge.cache import schema
 from opforge.cache.records.schemas import STAMP
 from opforge.cache.schema import SHA256, TEXT, FormatError
 from opforge.foundation import formats
+from opforge.foundation.files import folder_names
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import version
@@ -92,11 +93,7 @@ class Installed(NamedTuple):
 def versions(root: Root, name: str) -> list[Version]:
     """Returns the installed versions of a package in a folder, the newest first."""
     numbers = []
-    try:
-        files = os.listdir(root.join("names", *name.split("/")))
-    except OSError:
-        return []
-    for file in files:
+    for file in folder_names(root.join("names", *name.split("/"))):
         parts = version.read(file[:-5]) if file.endswith(".json") else None
         if parts:
             numbers.append(Version(parts[0], parts[1] or 0))

@@ -7,18 +7,23 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
+from opforge.builders import toolchains
+from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.abi import PLAIN, TORCH
 from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
+from opforge.builders.planner import make_plan
 from opforge.cache.current_store import current_store
 from opforge.cache.keys import readable
 from opforge.cache.records.entry import read_record
+from opforge.cache.store import Store
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
+from opforge.fast_path.library import Entry
 from opforge.foundation.files import write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
@@ -31,11 +36,6 @@ from opforge.packages.registry.publish import CHECKS, outcomes_in
 from opforge.packages.sources.project import Project
 
 from . import git, plain, properties, variant_checks, write
-
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-    from opforge.cache.store import Store
-    from opforge.fast_path.library import Entry
 
 BUILD = "build"
 """The folder of a project's variants, and the file in it with the outcome of their checks."""
@@ -262,9 +262,6 @@ def _reason(error: OpforgeError) -> str:
 
 def _check_here(project: Project, builder: OpBuilder, store: Store) -> None:
     """Plans a build here and raises its errors. Raises OpIncompatibleError if torch here lacks the device's headers."""
-    from opforge.builders import toolchains
-    from opforge.builders.planner import make_plan
-
     spec = builder.spec()
     device, here = spec.target.device, this_machine(builder.target.device)
     library = TORCH_LIBRARY.get(device)

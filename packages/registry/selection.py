@@ -18,7 +18,7 @@ from opforge.errors import (
 from opforge.foundation import settings
 from opforge.packages.choose import candidate, environment, order
 from opforge.packages.choose.environment import Environment
-from opforge.packages.form import version
+from opforge.packages.form import names, version
 from opforge.packages.form.version import Range, Version
 from opforge.remote import remotes, statements
 from opforge.remote.accepted_statements import Lists, judge
@@ -370,8 +370,6 @@ def _is_exact(numbers: Range) -> bool:
 
 def parse_requirement(text: str) -> tuple[str, Range]:
     """Returns the name and the range of `org/name`, `org/name@2.3` or `org/name>=2,<3`. Raises KernelFormatError."""
-    from opforge.packages.form import names
-
     end = next((at for at, char in enumerate(text) if char in "@<>=! "), len(text))
     rest = text[end:].removeprefix("@").strip()
     name = names.check(text[:end], "the kernel")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from opforge.errors import KeyFileError, SettingError
 from opforge.foundation import environment, settings
 from opforge.foundation.file_owners import own_id
-from opforge.foundation.files import fsync, make_folder, read_file
+from opforge.foundation.files import folder_names, fsync, make_folder, read_file
 
 from . import signing
 
@@ -34,10 +34,7 @@ def path_of(name: str) -> str:
 
 def names() -> list[str]:
     """Returns the names of this user's secret keys."""
-    try:
-        return sorted(name.removesuffix(SUFFIX) for name in os.listdir(folder()) if name.endswith(SUFFIX))
-    except OSError:
-        return []
+    return sorted(name.removesuffix(SUFFIX) for name in folder_names(folder()) if name.endswith(SUFFIX))
 
 
 def create(name: str) -> signing.Named:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -193,12 +193,17 @@ def normalized(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
+def near_names(name: str, ops: Iterable[str]) -> list[str]:
+    """Returns the names of ops that are similar to a name, the nearest first."""
+    from difflib import get_close_matches
+
+    by_form = {normalized(op): op for op in ops}
+    return [by_form[form] for form in get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
+
+
 def unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target] = ()) -> str:
     """Returns the message about a name that no package offers: the nearest names, all, and how to name a class."""
-    import difflib
-
-    by_form = {normalized(other): other for other in offered}
-    near = [by_form[form] for form in difflib.get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
+    near = near_names(name, offered)
     where = f" for {', '.join(sorted({target.device for target in targets}))}" if targets else " here"
     suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
     offers = f"Offered: {', '.join(dict.fromkeys(offered))}." if offered else "None is offered."

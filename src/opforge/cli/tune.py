@@ -14,7 +14,7 @@ from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, json_option
 from .output import counted, emit_json, heading, show_table
-from .units import duration
+from .units import DURATION
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -27,7 +27,7 @@ EXIT_CODES = "Exit codes: 0 success; 1 something failed; 2 wrong usage; 130 inte
 @click.command("tune", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("names", nargs=-1, required=True, metavar="OP|MODULE...", shell_complete=completed_names.ops)
 @click.option("--shapes", metavar="FILE", default="", help="Time these sizes: JSON, a list of sizes by dtype.")
-@click.option("--budget", metavar="TIME", type=duration, default=None, help="End after this time, such as 60s or 10m.")
+@click.option("--budget", metavar="TIME", type=DURATION, default=None, help="End after this time, such as 60s or 10m.")
 @click.option("--again", is_flag=True, help="Also time configs that an earlier run has timed.")
 @json_option
 def command(names: Sequence[str], shapes: str, budget: float | None, again: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from opforge.errors import InspectionError
+from opforge.errors import InspectionError, ToolchainNotFoundError
 from opforge.fast_path.library import FACADE, STABLE
 
 from . import messages
@@ -122,7 +122,6 @@ def _compilers(cpu: bool) -> Compilers:
     from opforge.builders.declaration.machine import torch_folder
     from opforge.builders.toolchains import nvcc
     from opforge.builders.toolchains.host import find_compiler
-    from opforge.errors import ToolchainNotFoundError
 
     problem = "torch is not installed" if torch_folder() is None else ""
     try:

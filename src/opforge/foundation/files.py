@@ -43,6 +43,14 @@ def make_folder(path: str, mode: int = 0o700) -> None:
                 raise
 
 
+def folder_names(folder: str) -> list[str]:
+    """Returns the names in a folder, sorted; none if it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def can_write(folder: str) -> bool:
     """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
     while not os.path.exists(folder):

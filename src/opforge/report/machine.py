@@ -5,11 +5,11 @@ Nothing here prints. A part that fails becomes a problem in the result, so that 
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from opforge.builders.declaration import machine
@@ -135,8 +135,7 @@ def _linker(host: Any) -> tuple[str, str]:
 
 def find_toolchain(import_path: str, store_layout: layout.Layout) -> Any:
     """Returns the toolchain of this class, "module:Class", as it is found here. Raises what finding it raises."""
-    module, _, attribute = import_path.partition(":")
-    return getattr(importlib.import_module(module), attribute)(store_layout, Disk())
+    return resolve_name(import_path)(store_layout, Disk())
 
 
 def _version(toolchain: Any) -> str:
