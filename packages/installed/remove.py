@@ -59,7 +59,7 @@ def _sweep(root: Root) -> list[str]:
     _remove_rest(root, signed)
     present = [name for name in folder_names(root.join("trees")) if _is_digest(name) and _is_variant(root.tree(name))]
     unused = [digest for digest in present if digest not in used]
-    kept = {_library_paths(root, digest) for digest in used}
+    kept = {_library_paths(root, digest) for digest in used} if unused else set()
     for digest in unused:
         paths = _library_paths(root, digest)
         if paths not in kept:  # two releases may hold the same library
