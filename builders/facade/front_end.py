@@ -15,7 +15,7 @@ from typing import NamedTuple
 from opforge.foundation import exit_status
 
 from .flags import STANDARD, compile_flags, link_torch_headers, nvcc_flags
-from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, PYTHON_TYPES, Kind, Obstacle, Sources, covered
+from .obstacles import NO_SCALAR, PYTHON_TYPES, Kind, Obstacle, Sources, covered, torch_includes
 
 MESSAGE = re.compile(
     r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?:\s+(?P<kind>fatal error|error|required from)(?P<text>.*)$"
@@ -100,7 +100,8 @@ def refusals(
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
         # A source in C that includes torch is C++ for g++, as torch's builder calls it.
-        if (unit.suffix == ".cu" and not nvcc) or (unit.suffix == ".c" and not _torch_includes(sources.files[unit])):
+        is_c = unit.suffix == ".c" and not any(torch_includes(unit, sources.files[unit]))
+        if is_c or (unit.suffix == ".cu" and not nvcc):
             continue
         flags = [*_folder_flags(sources, unit, empty), *(f"-D{macro}" for macro in macros)]
         if unit.suffix == ".cu":
@@ -244,15 +245,10 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
         yield _obstacle(path, number, text.replace("opforge_facade::", ""))
 
 
-def _torch_includes(plain: str) -> list[str]:
-    """Returns the headers of torch's that a source without its comments includes."""
-    return [match[2] for match in INCLUDED.finditer(plain) if OF_TORCH_BY_NAME.match(match[2])]
-
-
 def _put_empty_headers(sources: Sources, folder: Path) -> None:
     """Makes an empty header in the place of each of torch's that the facade does not have."""
-    for plain in sources.files.values():
-        for name in _torch_includes(plain):
+    for path, plain in sources.files.items():
+        for name in (match[2] for match in torch_includes(path, plain)):
             if not covered(name) and ".." not in name:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).touch()

@@ -197,6 +197,8 @@ def _report(
         read_only = tuple(unit for unit in sources.units if unit.suffix == ".cu" and not compilers.nvcc)
         if not not_judged and not read_only:
             obstacles = [found for found in obstacles if found.header is None or found.header in said.included]
+            refused = {found.path for found in said.obstacles}
+            obstacles = [found for found in obstacles if not found.is_method or found.path in refused]
         further = (found for found in said.obstacles if (found.path, found.line) not in known)
         obstacles = sorted([*obstacles, *further])
     of_cuda = 0
