@@ -166,7 +166,8 @@ def _rows(values: Tensor, group_size: int, q_bits: int) -> Tensor:
 
 def _seed(seed: int | None, generator: Any) -> int:
     if seed is None:
-        return int(torch.randint(2**63 - 1, (), generator=generator))
+        device = "cpu" if generator is None else generator.device
+        return int(torch.randint(2**63 - 1, (), generator=generator, device=device))
     return seed - 2**64 if seed >= 2**63 else seed  # torch.initial_seed() may be any number of 64 bits
 
 

@@ -184,7 +184,7 @@ class FusedOptimizer(ListOptimizer):
             for param, state in zip(params, states, strict=True):
                 count = int(state["step"])
                 if count not in shared:
-                    shared[count] = torch.tensor(float(count), device=param.device)
+                    shared[count] = torch.tensor(float(count), dtype=torch.float32, device=param.device)
                 state["step"] = shared[count]
         return states
 

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .patterns import BIDIRECTIONAL, check_direction, check_fits, check_ranges, ranges, set_global, set_windows
+from .patterns import (
+    BIDIRECTIONAL,
+    check_direction,
+    check_fits,
+    check_ranges,
+    check_sizes,
+    ranges,
+    set_global,
+    set_windows,
+)
 
 BLOCKS = (16, 32, 64, 128)
 """The sizes of blocks that there are kernels for."""
@@ -165,6 +174,7 @@ class VariableSparsityConfig(SparsityConfig):
         horizontal_global_attention: bool = False,
     ) -> None:
         super().__init__(num_heads, block, different_layout_per_head)
+        check_sizes("local_window_blocks", local_window_blocks)
         check_ranges(global_block_indices, global_block_end_indices)
         check_direction(attention, horizontal_global_attention)
         self.num_random_blocks = num_random_blocks

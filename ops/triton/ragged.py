@@ -158,7 +158,7 @@ _known_frequencies: set[tuple[torch.device, int, float, torch.dtype]] = set()
 @cache
 def _frequencies(device: torch.device, dimension: int, base: float, dtype: torch.dtype) -> Tensor:
     exact = [1.0 / base ** (2 * i / dimension) for i in range(dimension // 2)]
-    rounded = torch.tensor(exact, dtype=torch.float32).to(dtype).float().to(device)
+    rounded = torch.tensor(exact, dtype=torch.float32, device="cpu").to(dtype).float().to(device)
     _known_frequencies.add((device, dimension, base, dtype))
     return rounded
 
