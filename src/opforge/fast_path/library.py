@@ -45,6 +45,9 @@ TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
 lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
 by_entry: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
 """By entry key, with the signatures that plain functions got."""
+with_others: set[str] = set()
+"""Ops of which a version has kernels for the ops of other libraries. One version's are registered: the others are not
+in `by_entry`, and `opforge.builders.loader` loads them again."""
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 """Run-time libraries that must be in the process before a library that needs them is opened."""
 owner_of: dict[str, str] = {}
@@ -330,7 +333,7 @@ def opened(op: str, entry: Entry, typed: Mapping[str, Any], folders: str) -> Loa
     """
     abi, needs = entry.record["abi"], entry.record["needs"]
     # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
-    if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
+    if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules) or op in with_others:
         return None
     if any(name.startswith(SANITIZERS) for name in needs):
         return None
@@ -362,7 +365,8 @@ def opened_file(entry: Entry) -> int:
 def described(handle: int) -> tuple[list[str], str]:
     """Returns a library's own description: `namespace::schema` for each op, and the types of its kernels.
 
-    For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas.
+    For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas. A line
+    without types is an op of another library, or `::` if nobody can list for which ops there are kernels.
     """
     describe = remembered_values.FUNCTION(_ctypes.dlsym(handle, "opforge_describe"))
     schemas, _, kernels = ctypes.string_at(describe(0, 0, 0)).decode().partition("\f")
@@ -374,9 +378,13 @@ def names_of(schemas: Sequence[str]) -> list[str]:
     return [schema.partition("(")[0].partition(".")[0] for schema in schemas]
 
 
-def call_register(handle: int, suffix: str, folders: str) -> str:
-    """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text."""
-    refusal = remembered_values.FUNCTION(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders), 0)
+def call_register(handle: int, suffix: str | None, folders: str | None) -> str:
+    """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text.
+
+    Without a suffix it registers the kernels for the ops of other libraries again; without folders too it removes them.
+    """
+    texts = suffix if suffix is None else suffix.encode(), folders if folders is None else os.fsencode(folders)
+    refusal = remembered_values.FUNCTION(_ctypes.dlsym(handle, REGISTER))(*texts, 0)
     return ctypes.string_at(refusal).decode(errors="replace") or "it refuses" if refusal else ""
 
 
