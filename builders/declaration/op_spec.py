@@ -129,6 +129,8 @@ IDENTITY = {field: _FIELDS[field] for field in OpSpec._fields}
 
 TEXTS = ("version", "python_functions", "cases")
 """The attributes that are a text for every device, and that nothing else checks."""
+HEADERS = (".h", ".hh", ".hpp", ".hxx", ".h++", ".H", ".cuh")
+"""Endings of headers. gcc makes a precompiled header of one, and the linker fails."""
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 
 
@@ -159,6 +161,9 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if not sources:
         advice = "Name at least one file in `sources`"
         raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
+    if header := next((source for source in sources if source.endswith(HEADERS)), ""):
+        advice = "Remove it: a header is compiled with the sources that include it"
+        raise BuilderError(builder, f"sources names {header!r}, a header", advice)
     if abi == abis.FACADE and device not in ("cpu", "cuda"):
         advice = 'It has headers for the CPU and CUDA: declare abi="torch", or "torch-stable" for rewritten sources'
         raise BuilderError(builder, f"abi={abi!r} for {device}", advice)

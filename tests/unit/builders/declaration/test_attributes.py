@@ -120,6 +120,7 @@ def test_macros_are_pairs_as_setuptools_has_them(folder, value, defines):
         ("devices", None, 'devices=None. Expected a list of devices, such as ["cpu"]'),
         ("devices", [None], 'devices=[None]. Expected a list of devices, such as ["cpu"]'),
         ("devices", b"cpu", "devices=b'cpu'. Expected a list of devices, such as [\"cpu\"]"),
+        ("sources", ["plain.cpp", "a.h"], "sources names 'a.h', a header. Remove it: a header is compiled with"),
         ("version", 2, 'version=2. Expected a text, such as "2"'),
         ("python_functions", dict, "python_functions=<class 'dict'>. Expected a text, such as \"module:function\""),
         ("cases", ("a", "b"), "cases=('a', 'b'). Expected a text, such as \"module:CASES\""),
@@ -143,7 +144,7 @@ def test_a_folder_may_be_a_path_and_no_functions_may_be_none(folder):
     cls.folder = folder
     assert cls().spec().roots[0].path == str(folder)
     cls.folder = 5
-    with pytest.raises(BuilderError, match='folder=5. Expected a path, such as "/the/folder"'):
+    with pytest.raises(BuilderError, match=r'folder=5\. Expected a path, such as "/the/folder"'):
         cls().spec()
 
 
