@@ -222,11 +222,13 @@ def own_class(import_path: str) -> Any:
             problem = f"there is no module {missing!r} in this folder or on PYTHONPATH."
             raise click.UsageError(f"{import_path}: {problem}") from error
         raise BuilderError.of_import(import_path, error, f"python -c 'import {module_name}'") from error
-    if not hasattr(module, attribute):
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and hasattr(found, "load")):
         declared = sorted(name for name, value in vars(module).items() if _is_declared(value))
         listed = f" It has: {', '.join(declared)}." if declared else ""
-        raise click.UsageError(f"{import_path}: the module {module_name!r} has no {attribute!r}.{listed}")
-    return getattr(module, attribute)
+        what = "no" if not hasattr(module, attribute) else "no class of a builder that is named"
+        raise click.UsageError(f"{import_path}: the module {module_name!r} has {what} {attribute!r}.{listed}")
+    return found
 
 
 def imported(name: str, load: Callable[[], T]) -> T:

@@ -284,6 +284,10 @@ class LoadedOp:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *ENTRY_ATTRIBUTES, *self.__names__})
 
+    def __call__(self, *_arguments: Any, **_named: Any) -> Any:
+        functions = ", ".join(self.__names__) or "none"
+        raise TypeError(f"the op {self.__name__!r} is not a function; call one of its functions: {functions}")
+
     def __deepcopy__(self, _: Any) -> LoadedOp:
         return self  # as a module would be: a model that holds it can be copied
 
