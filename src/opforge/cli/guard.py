@@ -101,7 +101,7 @@ class Guarded(click.Command):
         except OSError as error:
             if error.errno == errno.EPIPE or isinstance(error, OutputError):
                 raise  # the reader of our output is gone: click exits without a message. For the other, see `run`
-            end_with_error(ctx, type(error).__name__, _without_folder(error) or str(error), FAILED)
+            end_with_error(ctx, type(error).__name__, _without_folder(error) or _text_of(error), FAILED)
         except MemoryError:
             end_with_error(ctx, "MemoryError", "memory ran out: end other processes, or raise `ulimit -v`", FAILED)
         except (KeyboardInterrupt, click.Abort) as error:
@@ -183,6 +183,17 @@ def _without_folder(error: OSError) -> str:
     except FileNotFoundError:
         return "the working folder was removed: change to another folder"
     return ""
+
+
+def _text_of(error: OSError) -> str:
+    """Returns what to say of an error of the system: the file, what it says, and what to do about it."""
+    from opforge.foundation.files import advice_of
+
+    if not error.strerror:
+        return str(error)
+    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
+    advice = advice_of(error)
+    return f"{file}{error.strerror}" + (f". {advice}." if advice else "")
 
 
 def _warn_of_settings(ctx: click.Context) -> None:

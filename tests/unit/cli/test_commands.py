@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -184,9 +185,22 @@ def with_packages(env):
     return {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], os.path.dirname(os.path.dirname(click.__file__))])}
 
 
-def test_a_system_error_is_one_message():
-    done = CliRunner().invoke(command_raising(OSError(28, "No space left on device")), [])
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: [Errno 28] No space left on device\n")
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device. Free some space there."),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/a/b"),
+            "/a/b: Read-only file system. Its file system is mounted read-only: run this where it can be written.",
+        ),
+        (OSError(errno.EACCES, "Permission denied", b"/a"), "/a: Permission denied. Run this as its owner."),
+        (OSError(errno.EIO, "Input/output error", 3), "Input/output error"),
+        (OSError("no number"), "no number"),
+    ],
+)
+def test_a_system_error_is_one_message_with_what_to_do(error, text):
+    done = CliRunner().invoke(command_raising(error), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"error: {text}\n")
 
 
 def test_a_name_that_the_output_encoding_lacks_is_escaped(tmp_path):
