@@ -57,6 +57,8 @@ def advice_of(error: OSError) -> str:
         return "Its file system is mounted read-only: run this where it can be written"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "Run this as its owner"
+    if error.errno == errno.ENOENT and "temporary directory" in str(error.strerror):  # of tempfile
+        return "Set TMPDIR to a folder that you can write"
     return "Free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 

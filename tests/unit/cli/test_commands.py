@@ -194,6 +194,10 @@ def with_packages(env):
             "/a/b: Read-only file system. Its file system is mounted read-only: run this where it can be written.",
         ),
         (OSError(errno.EACCES, "Permission denied", b"/a"), "/a: Permission denied. Run this as its owner."),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            "No usable temporary directory found in ['/tmp']. Set TMPDIR to a folder that you can write.",
+        ),
         (OSError(errno.EIO, "Input/output error", 3), "Input/output error"),
         (OSError("no number"), "no number"),
     ],
