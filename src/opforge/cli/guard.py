@@ -39,6 +39,9 @@ class Output(io.FileIO):
 
 def run(command: click.Command, name: str) -> None:
     """Runs a command and exits. If its output cannot be written, that is one message."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # it was closed by who started this process: nobody wants what is printed
+            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout = io.TextIOWrapper(
             io.BufferedWriter(Output(sys.stdout.fileno(), "w", closefd=False)),

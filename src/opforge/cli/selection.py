@@ -217,6 +217,8 @@ def own_class(import_path: str) -> Any:
     try:
         module = imported(module_name, lambda: working_folder.import_module(module_name))
     except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            raise  # the working folder was removed
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{module_name}.".startswith(f"{missing}."):
             problem = f"there is no module {missing!r} in this folder or on PYTHONPATH."
