@@ -203,6 +203,8 @@ def test_a_module_that_does_not_exist_is_refused():
         ("./my/ops.py:Relu", "my.ops:Relu"),
         ("my/ops:Relu", "my.ops:Relu"),
         (":Relu", "package.module:Relu"),
+        (".ops:Relu", "ops:Relu"),
+        (".", "package.module:Class"),
         ("ops.py:", "ops:Class"),
     ],
 )
