@@ -178,10 +178,19 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
             advice = f"Install the linker that {named} names, or remove that flag"
         elif TEMPORARY_FILE.search(reason):
             advice = "Set TMPDIR to a folder that you can write"
+        elif variable := _variable_in(reason):
+            advice = f"Correct {variable}, in which it is, or unset it"
         if libraries := os.environ.get("LD_LIBRARY_PATH"):
             problem += f" (LD_LIBRARY_PATH={libraries} is set: programs take libraries from there before their own)"
         raise ToolchainError(argv[0], problem, advice)
     return out + (err if "-v" in options else "")
+
+
+def _variable_in(reason: str) -> str:
+    """Returns the variable that names a path which a compiler's error begins with; empty if none does."""
+    path = reason.partition("error: ")[2].rpartition(": ")[0]
+    paths = {name: os.environ.get(name, "").split(os.pathsep) for name in COMPILER_VARIABLES}
+    return next((name for name, value in paths.items() if path and path in value), "")
 
 
 def _reason(printed: str) -> str:
