@@ -69,6 +69,8 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
             builder: Any = op() if isinstance(op, type) else op
             if isinstance(op, str):
                 builder = _builder_of(get_accelerator(), op)
+            if not hasattr(builder, "build"):
+                raise SettingError("ops", op, "names of ops, builder classes, or builders in the list")
             builder.build()
     except BaseException as error:
         shorten(error)

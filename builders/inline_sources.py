@@ -49,7 +49,11 @@ SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
 
 
 def from_texts(
-    name: str, texts: Texts, torchs: TorchArguments, declared: TextKeywords, build_directory: str | None
+    name: str,
+    texts: Texts,
+    torchs: TorchArguments,
+    declared: TextKeywords,
+    build_directory: str | os.PathLike[str] | None,
 ) -> OpBuilder:
     """Returns the builder for `load_inline`'s arguments. Writes the sources. Raises TypeError as `from_files` does."""
     check_keywords("load_inline", declared, NOT_OF_LOAD_INLINE)

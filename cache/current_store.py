@@ -184,7 +184,9 @@ def _inner_problem(root: str) -> CacheDirError | None:
             continue  # it is missing, or the next step reports it
         if status.st_mode & 0o022 and file_owners.others_bits(status):
             reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-            return CacheDirError(root, reason, f"They may have changed its contents. Run: rm -rf {path}")
+            return CacheDirError(
+                root, reason, f"They may have changed its contents. Run: rm -rf {file_owners.quoted(path)}"
+            )
     return None
 
 
@@ -304,7 +306,7 @@ def _not_kept(refused: CacheDirError, path: str) -> str:
     if advice == WRITABLE:
         own = os.path.join(os.path.dirname(path), f"opforge-{os.geteuid()}")
         others = find_problem(own, file_owners.trusted_ids())
-        advice = f"Set OPFORGE_CACHE_DIR={own}" + (f". {others.advice}" if others else "")
+        advice = f"Set OPFORGE_CACHE_DIR={file_owners.quoted(own)}" + (f". {others.advice}" if others else "")
     elif advice.startswith(file_owners.OWN_FOLDER):
         advice = OWN_CACHE + advice.removeprefix(file_owners.OWN_FOLDER)
     elif "OPFORGE_CACHE_DIR" not in advice and file_owners.own_id() >= 0:

@@ -823,6 +823,10 @@ class BuilderLink(Devices):
         lists the offered ops, each with whether it can be built, and similar names.
         """
         try:
+            if not isinstance(class_name, str):
+                raise errors.SettingError(
+                    "class_name", class_name, "the name of an op's builder, such as CPUAdamBuilder"
+                )
             builder = self.create_op_builder(class_name)
             if builder is None:
                 readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}

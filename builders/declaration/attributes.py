@@ -131,6 +131,15 @@ def _torch_range(scope: DeviceScope, _name: str, value: Any) -> str:
     return checked(scope.builder, value)
 
 
+def _import_path(scope: DeviceScope, name: str, value: Any) -> Any:
+    path = scope.scalar(name, value)
+    if path and not isinstance(path, str):
+        from opforge.errors import BuilderError
+
+        raise BuilderError(scope.builder, f"{name}={path!r}", 'Expected a text, "module:Class"')
+    return path
+
+
 def _torch_problem(text: str, machine: Machine | None) -> str | None:
     from . import torch_range
 
@@ -290,7 +299,7 @@ _ROWS = (
         Enters(
             False, False, "the plan holds the compiler that it selects; a prebuilt entry's record says what it needs"
         ),
-        read=DeviceScope.scalar,
+        read=_import_path,
         by_device=True,
     ),
     Attribute(

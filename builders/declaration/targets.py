@@ -28,7 +28,7 @@ def of_declaration(declared: Any, requested: Target | str | None) -> Target:
     Architectures that the op declares replace the target's. Raises BuilderError, SettingError.
     """
     devices: object = declared.devices
-    if type(devices) not in (tuple, list):
+    if type(devices) not in (tuple, list) or not all(isinstance(device, str) for device in declared.devices):
         _check_devices(type(declared).__name__, devices)
     if not devices:
         raise BuilderError(type(declared).__name__, f"devices={devices!r}", 'Name at least one, such as ["cpu"]')
@@ -45,7 +45,7 @@ def _check_devices(builder: str, devices: object) -> None:
     """Raises BuilderError for anything but a collection of devices: the letters of a text would be taken for some."""
     if isinstance(devices, str):
         raise BuilderError(builder, f"devices={devices!r}", f'Write devices = ["{devices}"]')
-    if not isinstance(devices, Collection):
+    if not isinstance(devices, Collection) or not all(isinstance(device, str) for device in devices):
         raise BuilderError(builder, f"devices={devices!r}", 'Expected a list of devices, such as ["cpu"]')
 
 
@@ -95,7 +95,7 @@ def default_target(devices: Sequence[str]) -> Target:
                 return target
         except OpforgeError:
             pass  # without an accelerator, code can still be built for one
-    return Target(devices[0])
+    return Target(next(iter(devices)))
 
 
 def lower_targets(target: Target) -> list[Target]:

@@ -28,7 +28,7 @@ from opforge.foundation.remembered_values import FlatStamps
 log = logging.getLogger("opforge")
 SOURCE = "fetched tuning results"
 """The part that fetches results and verifies them again, by its name in the table of upper parts."""
-HINT = "The defaults are used. To time it again: opforge tune"
+HINT = "The defaults are used. To time it again: opforge tune %s"
 NOT_ASKED = 1.0
 """The time at which a remote is asked that may not be asked now: at once."""
 Row = list[Any]
@@ -101,16 +101,17 @@ def apply(spec: OpSpec, entry: Entry) -> None:
         problem = outcome.problem or library.set_tuned(entry, outcome.rows)
         if problem and outcome.found:
             library.set_tuned(entry, [])
-            warn(spec.name, outcome.found.path, problem)
+            warn(spec, outcome.found.path, problem)
     except OSError as error:
         names = ", ".join(name for name, _values in spec.tunable)
         text = "%s: %s cannot be set, because %s: %s. Its defaults are used"
         log.warning(text, spec.name, names, "its library lacks the functions of <opforge/tunable.h>", error)
 
 
-def warn(op: str, path: str, problem: str) -> None:
+def warn(spec: OpSpec, path: str, problem: str) -> None:
     """Says why a result is not used."""
-    log.warning("%s: the tuning result %s is not used: %s. %s", op, path, problem, HINT)
+    name = spec.builder if spec.package == "opforge" else f"MODULE:{spec.builder}"
+    log.warning(f"%s: the tuning result %s is not used: %s. {HINT}", spec.name, path, problem, name)
 
 
 def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:

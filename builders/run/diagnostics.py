@@ -19,6 +19,7 @@ from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, memory_advice, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
 from opforge.fast_path.library import OLDEST_TORCH
+from opforge.foundation import settings
 from opforge.foundation.symbols import demangled
 
 DIAGNOSTIC = re.compile(
@@ -403,6 +404,10 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
     named = [word for word in argv if word.startswith(("-fuse-ld=", "--ld-path="))]
     if named and NO_LINKER.search(text):
         return f"hint: install the linker that {named[-1]} names, or remove that flag"
+    for variable, flags in settings.user_flags().items():
+        for flag in flags.split():
+            if flag.startswith("-") and re.search(rf"(?<!\S)['\u2018]?{re.escape(flag)}(?![\w-])", text):
+                return f"hint: {flag} is in {variable}, whose flags are for every op: correct that variable"
     return ""
 
 

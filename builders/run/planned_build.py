@@ -25,6 +25,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
+from opforge.cache.schema import FormatError
 from opforge.cache.single_flight import BuildResult, SharedFailure, alone, keep, staged
 from opforge.cache.store import Match, Rejected, RejectedRecord, Store
 from opforge.errors import (
@@ -177,8 +178,16 @@ class PlannedBuild:
             yield result
 
     def admit(self, result: BuildResult) -> Match:
-        """Checks the result of `run` and publishes it. Returns the entry. Raises CacheDirError."""
-        return keep(self._store, self._plan.key, self._description, self._roots, result)
+        """Checks the result of `run` and publishes it. Returns the entry. Raises CacheDirError, BuildError."""
+        try:
+            return keep(self._store, self._plan.key, self._description, self._roots, result)
+        except FormatError as error:
+            strange = next(_not_utf8([result.record, result.inputs.to_json()]), None)
+            if strange is None:
+                raise
+            problem = f"it cannot be recorded: its record would name {strange!a}, which is not UTF-8"
+            advice = "Rename that file or folder, or correct the variable that names it"
+            raise BuildError(f"{self._spec.name}: {problem}. {advice}.", self._spec.name) from error
 
     def done(self, match: Match) -> Entry:
         """Counts the build, enforces the store's limits and remembers the outcome. Returns the entry."""
@@ -219,6 +228,16 @@ class PlannedBuild:
     def _progress(self, done: int, total: int, title: str) -> None:
         lock.progress(self._lock, f"step {done} of {total}, log {self._job.log}")
         (self._on_progress or self._line.step)(done, total, title)
+
+
+def _not_utf8(value: Any) -> Iterator[str]:
+    """Yields each text in a record that has a byte of no character in it: names of files may have any."""
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for pair in value.items() for part in pair for text in _not_utf8(part))
+    elif isinstance(value, (list, tuple)):
+        yield from (text for part in value for text in _not_utf8(part))
 
 
 def _store_problem(root: str, error: OSError) -> CacheDirError | None:

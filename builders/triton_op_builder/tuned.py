@@ -46,7 +46,7 @@ def chosen(builder: Any, entry: Entry, kernels: PrebuiltKernels) -> dict[str, li
     if made and builder.compiles_configs:
         problem = absent(made, kernels.images(), what.target)
     if problem:
-        tuned.warn(what.op, outcome.found.path, problem)
+        tuned.warn(builder.spec(), outcome.found.path, problem)
     return {} if problem else made
 
 

@@ -37,6 +37,9 @@ class SparsityConfig:
     """
 
     def __init__(self, num_heads: int, block: int = 16, different_layout_per_head: bool = False) -> None:
+        for name, value in (("num_heads", num_heads), ("block", block)):
+            if not hasattr(type(value), "__index__") or value < 1:
+                raise ValueError(f"{name} is {value!r}, expected a whole number, at least 1")
         self.num_heads = num_heads
         self.block = block
         self.different_layout_per_head = different_layout_per_head

@@ -20,7 +20,7 @@ from opforge.cache.records.entry import read_record, record_text
 from opforge.errors import BuilderError
 from opforge.fast_path.library import RECORD
 
-from .wheel_file import Wheel, name_of
+from .wheel_file import Wheel
 
 WHO = "opforge repair-wheel"
 LEFT_OUT = ("libtorch*", "libc10*", "libcuda*", "libcudart*", "libamdhip64*", "libsycl*")
@@ -42,8 +42,8 @@ def repair(wheel: str, wheel_directory: str, left_out: Sequence[str] = ()) -> tu
             library needs.
         OSError: A file cannot be written.
     """
-    name_of(wheel, WHO)
     with tempfile.TemporaryDirectory(prefix="opforge-repair-") as scratch:
+        Wheel.open(wheel, os.path.join(scratch, "given"), WHO)  # of what is no wheel auditwheel prints a traceback
         folder = os.path.join(scratch, "repaired")
         _run_auditwheel(wheel, folder, [*LEFT_OUT, *left_out])
         names = os.listdir(folder) if os.path.isdir(folder) else []

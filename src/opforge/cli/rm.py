@@ -13,6 +13,7 @@ from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json
+from opforge.foundation.files import advice_of
 
 from . import kinds, verbs
 from .kernels.options import into_options, root_of
@@ -141,8 +142,8 @@ def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[l
         try:
             found = list(releases.matching(root, *requirement) if dry_run else removal.remove(root, *requirement))
         except OSError as error:
-            advice = "run this as the folder's owner"
-            problems.append(f"{text} cannot be removed from {root.path} ({error.strerror}): {advice}")
+            advice = advice_of(error) or "Run this as its owner"
+            problems.append(f"{text} cannot be removed from {root.path} ({error.strerror}). {advice}")
             continue
         removed += found
         if not found:

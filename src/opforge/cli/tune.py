@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.foundation import working_folder
-
 from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, json_option
@@ -69,17 +67,13 @@ def command(names: Sequence[str], shapes: str, budget: float | None, again: bool
 def _builders(name: str) -> list[OpBuilder]:
     """Returns the builders of a name: of an op, or all that can be tuned of a module. Raises click.UsageError."""
     from opforge.builders.base import OpBuilder
-    from opforge.cli.selection import imported, select
+    from opforge.cli.selection import own_module, select
     from opforge.tuning.subjects import can_be_tuned
 
     if ":" in name or "." not in name:
         (selected, *_others) = select([name])
         return [selected.builder()]
-    try:
-        module = imported(name, lambda: working_folder.import_module(name))
-    except ModuleNotFoundError as error:
-        problem = f"there is no module {error.name!r} in this folder or on PYTHONPATH"
-        raise click.UsageError(f"{name}: {problem}.") from error
+    module = own_module(name)
     found = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, OpBuilder)]
     tunable = [kind for kind in dict.fromkeys(found) if can_be_tuned(kind)]
     if not tunable:

@@ -287,6 +287,10 @@ class LoadedOp:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *ENTRY_ATTRIBUTES, *self.__names__})
 
+    def __call__(self, *_arguments: Any, **_named: Any) -> Any:
+        functions = ", ".join(self.__names__) or "none"
+        raise TypeError(f"the op {self.__name__!r} is not a function; call one of its functions: {functions}")
+
     def __deepcopy__(self, _: Any) -> LoadedOp:
         return self  # as a module would be: a model that holds it can be copied
 
@@ -486,10 +490,26 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     return ""
 
 
-def python_functions(where: str, op: Any) -> Mapping[str, Any]:
-    """Returns further functions of a loaded op by name: the result of `where`, a "module:function"."""
-    module, _, name = where.partition(":")
-    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
+def python_functions(where: str, op: Any, name: str) -> Mapping[str, Any]:
+    """Returns further functions of a loaded op by name: the result of `where`, a "module:function".
+
+    `name` is the op's, for messages. Raises BuilderError if `where` names no function, or if that returns no functions.
+    """
+    if not where:
+        return {}
+    module, _, function = where.partition(":")
+    expected = 'Expected "module:function", of a function that returns a dict from name to function'
+    try:
+        add = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        from opforge.errors import BuilderError
+
+        raise BuilderError(name, f"python_functions={where!r} cannot be imported ({error})", expected) from error
+    functions: Mapping[str, Any] = add(op)
+    if not hasattr(functions, "items"):
+        from opforge.errors import BuilderError
+
+        raise BuilderError(name, f"python_functions={where!r} has returned {functions!r}", expected)
     return functions
 
 
@@ -510,13 +530,16 @@ def extended(library: Any, where: str) -> Any:
     """
     if not where:
         return library
-    importlib.import_module(where.partition(":")[0])
+    try:
+        importlib.import_module(where.partition(":")[0])
+    except (ImportError, ValueError):
+        pass  # `python_functions` says what is wrong
     key, op = (where, adding(where)), library
     if isinstance(library, LoadedOp):
         other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
         op = library.__extended__.setdefault(key, other)
     added = vars(op).setdefault("__added__", {})  # name -> the key of what added it
-    for name, function in python_functions(where, op).items():
+    for name, function in python_functions(where, op, library.__name__).items():
         if name not in vars(op) or added.get(name, key) != key:
             setattr(op, name, function)
             added[name] = key

@@ -59,6 +59,17 @@ def can_write(folder: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
 
 
+def advice_of(error: OSError) -> str:
+    """Returns what to do about a file that cannot be written or removed; empty if the error does not say enough."""
+    if error.errno == errno.EROFS:
+        return "Its file system is mounted read-only: run this where it can be written"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "Run this as its owner"
+    if error.errno == errno.ENOENT and "temporary directory" in str(error.strerror):  # of tempfile
+        return "Set TMPDIR to a folder that you can write"
+    return "Free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+
+
 def temp_path(path: str) -> str:
     """Returns a path beside `path` that nothing else uses, for writing it before a rename."""
     return f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"

@@ -17,12 +17,13 @@ from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
-from opforge.cache.current_store import find_problem
+from opforge.cache.current_store import WRITABLE, find_problem
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
 from opforge.fast_path.machine import python_tag
 from opforge.foundation import file_owners, settings
+from opforge.foundation.files import can_write
 
 
 def environment() -> dict[str, Any]:
@@ -173,6 +174,12 @@ def cache() -> dict[str, Any]:
     except OSError as error:
         record |= {"bytes": 0, "entries": 0, "problem": record["problem"] or str(error)}
     return record
+
+
+def unwritable_cache() -> str:
+    """Returns why nothing that is built can be kept in the user's own store, or an empty text."""
+    root = settings.cache_dir()
+    return "" if can_write(root) else f"the cache folder {root} cannot be written. {WRITABLE}."
 
 
 def remotes() -> list[dict[str, Any]]:

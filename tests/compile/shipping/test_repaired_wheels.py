@@ -154,3 +154,18 @@ def test_a_library_whose_code_was_replaced_is_refused(wheels, tmp_path):
     shutil.copyfile(tmp_path / "other.so", library)
     with pytest.raises(BuilderError, match="has other exports than before"):
         repair.admit_anew(str(layer))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a.cpp", "its name is not that of a wheel"),
+        ("a-1-py3-none-any.whl", "File is not a zip file"),
+    ],
+)
+def test_what_is_no_wheel_is_named_and_no_folder_is_made(tmp_path, name, problem):
+    (tmp_path / name).write_text("no wheel")
+    with pytest.raises(BuilderError) as caught:
+        repair.repair(str(tmp_path / name), str(tmp_path / "wheelhouse"))
+    assert str(caught.value).startswith(f"opforge repair-wheel: {name}: {problem}. ")
+    assert os.listdir(tmp_path) == [name]

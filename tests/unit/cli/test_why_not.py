@@ -154,6 +154,18 @@ def test_a_macro_of_the_build_decides_which_headers_a_source_needs(project: Path
     assert "host.cpp" not in why("--cpu", "-D", "CPU_ONLY=1", project).output
 
 
+@pytest.mark.parametrize(
+    "defined", ["define_macros=[('CPU_ONLY', None), ('UNUSED', '1')]", "extra_compile_args=['-O3', '-DCPU_ONLY']"]
+)
+def test_a_macro_that_the_build_files_define_and_the_sources_test_is_advised(project: Path, defined: str) -> None:
+    (project / "setup.py").write_text(f"CppExtension({defined})\n")
+    assert "-D" not in why(project).stderr
+    (project / "csrc" / "host.cpp").write_text("#include <torch/extension.h>\n#if !defined(CPU_ONLY)\nint g;\n#endif\n")
+    advice = "note: the project's build may define macros that its sources test: name those that it does: -D CPU_ONLY\n"
+    assert advice in why(project).stderr
+    assert "CPU_ONLY" not in why("-D", "CPU_ONLY", project).stderr
+
+
 def test_sources_in_cuda_are_only_read_where_there_is_no_nvcc(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise ToolchainNotFoundError("CUDA compiler", ["PATH"], "")

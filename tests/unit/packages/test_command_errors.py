@@ -248,7 +248,7 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
     monkeypatch.setattr("opforge.packages.installed.remove._forget", refuse)
     code, output = user("rm", "acme/plain", "--into", "new")
     assert code == 1 and "error: acme/plain cannot be removed from" in output
-    assert "(Permission denied): run this as the folder's owner" in output
+    assert "(Permission denied). Run this as its owner" in output
 
 
 def test_a_package_that_is_installed_elsewhere_is_not_removed_and_its_folder_named(user, registry, monkeypatch):

@@ -405,6 +405,17 @@ def test_a_flag_that_asks_for_what_cannot_be_is_named(command, line, hint):
     assert "include_dirs" not in text
 
 
+@pytest.mark.parametrize(
+    "line", ["g++: error: unrecognized command-line option '-mno-such'", "clang: error: unknown argument: '-mno-such'"]
+)
+def test_a_flag_of_the_users_variables_is_named_with_its_variable(monkeypatch, line):
+    output = f"[1/1] compile a.cpp\nFAILED: a.o\ng++ -mno-such -c a.cpp\n{line}\n"
+    assert "hint" not in str(build_error(output))
+    monkeypatch.setenv("CXXFLAGS", "-O2 -mno-such")
+    hint = "hint: -mno-such is in CXXFLAGS, whose flags are for every op: correct that variable\n"
+    assert hint in str(build_error(output))
+
+
 @pytest.mark.parametrize("output", ["", "\n\n", "something odd\n", "FAILED: x", "error: what"])
 def test_any_output_becomes_an_error_that_names_the_log(output):
     error = build_error(output)
