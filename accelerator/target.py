@@ -33,6 +33,8 @@ class Target:
         that builds, and is replaced when the op is built. Raises SettingError, which names the column of the first
         error.
         """
+        if not isinstance(text, str):
+            raise errors.SettingError("target", text, "a text such as 'cpu:x86-64-v3', or a Target")
         device, colon, rest = text.partition(":")
         if not (device.isascii() and device.replace("_", "a").isalnum() and device[0].isalpha()):
             raise errors.SettingError("target", text, f"a device name such as cpu or cuda at column 1, not {device!r}")

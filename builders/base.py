@@ -159,7 +159,7 @@ def _links(builder: OpBuilder) -> list[tuple[str, str]]:
 
 def _adding(builder: OpBuilder) -> Any:
     """Returns the function that adds Python functions to the op; None if there is none, or if it is not imported."""
-    return library.adding(builder.python_functions) if builder.python_functions else None
+    return library.adding(builder.python_functions) if isinstance(builder.python_functions, str) else None
 
 
 FIXED = frozenset(
@@ -289,10 +289,10 @@ class OpBuilder:
         self, target: Target | str | None, debug: bool = False, sanitize: str = "", portable: bool = False
     ) -> None:
         """Sets the builder's target and modes; also from outside, if a subclass's constructor does not take them."""
-        if isinstance(target, str) and target != lookup.HOST:
+        if target is not None and target != lookup.HOST:
             from opforge.accelerator.target import Target
 
-            target = Target.parse(target)
+            target = target if isinstance(target, Target) else Target.parse(target)
         self._requested: Target | str | None = target
         self._target: Target | None = None
         self._target_devices: Any = None

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from opforge.accelerator import Accelerator
 from opforge.accelerator.select import get_accelerator
 from opforge.cache.current_store import current_store
 from opforge.errors import OpIncompatibleError, OpNotFoundError, SettingError, ToolchainNotFoundError
@@ -24,9 +25,6 @@ from .resources import exhausted_resource
 from .run import jobserver, timeline
 from .toolchains import find_toolchain
 from .waiting.expected_time import weights as weights
-
-if TYPE_CHECKING:
-    from opforge.accelerator import Accelerator
 
 SHUTDOWN_SECONDS = 5.0
 """How long a run that was interrupted waits for its builds to clear up after their compilers are gone."""
@@ -71,6 +69,8 @@ def prepare(ops: Iterable[str | type[OpBuilder] | OpBuilder]) -> None:
             builder: Any = op() if isinstance(op, type) else op
             if isinstance(op, str):
                 builder = _builder_of(get_accelerator(), op)
+            if not hasattr(builder, "build"):
+                raise SettingError("ops", op, "names of ops, builder classes, or builders in the list")
             builder.build()
     except BaseException as error:
         shorten(error)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.builders import toolchains
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.cache.current_store import current_store
 from opforge.errors import (
     BuildResourceError,
@@ -19,10 +20,6 @@ from opforge.foundation import settings
 
 from . import load_op
 from .lookup.finder import offered
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-
 
 log = logging.getLogger("opforge")
 

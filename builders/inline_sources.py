@@ -11,15 +11,22 @@ from opforge.cache.keys import key_of
 from opforge.errors import BuilderError, SettingError
 from opforge.foundation.files import make_folder, read_file, renew, temp_path, write_file
 
+from .base import OpBuilder
 from .declaration import abi as abis
-from .jit_builders import NOT_OF_LOAD_INLINE, USES_STABLE, check_keywords, from_files, own_cache, uses_torch
+from .declaration.attributes import TextKeywords
+from .jit_builders import (
+    NOT_OF_LOAD_INLINE,
+    USES_STABLE,
+    check_keywords,
+    from_files,
+    own_cache,
+    uses_torch,
+)
 from .resources import raise_if_exhausted
 
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    from .base import OpBuilder
-    from .declaration.attributes import TextKeywords
     from .jit_builders import TorchArguments
 
     class Texts(TypedDict):
@@ -42,7 +49,11 @@ SYCL_HEADERS = "#include <torch/types.h>\n#include <sycl/sycl.hpp>\n"
 
 
 def from_texts(
-    name: str, texts: Texts, torchs: TorchArguments, declared: TextKeywords, build_directory: str | None
+    name: str,
+    texts: Texts,
+    torchs: TorchArguments,
+    declared: TextKeywords,
+    build_directory: str | os.PathLike[str] | None,
 ) -> OpBuilder:
     """Returns the builder for `load_inline`'s arguments. Writes the sources. Raises TypeError as `from_files` does."""
     check_keywords("load_inline", declared, NOT_OF_LOAD_INLINE)

@@ -69,18 +69,22 @@ class _Documented:
 
 
 def _public(function: Function) -> Function:
-    """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
+    """Makes the errors of a public function end at its caller's line, also that of an unknown or wrong argument."""
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         try:
-            return function(*arguments, **named)
-        except BaseException as error:
-            from opforge.foundation import tracebacks  # not on the path of a hit
+            try:
+                return function(*arguments, **named)
+            except (TypeError, ValueError, AttributeError) as error:
+                from opforge.foundation import tracebacks  # not on the path of a hit
 
-            tracebacks.shorten(error)  # first: a BuilderError is a TypeError too
-            if isinstance(error, TypeError):
-                tracebacks.explain_call(error, call, named)
+                tracebacks.explain_call(error, call, arguments, named)
+                raise
+        except BaseException as error:
+            from opforge.foundation import tracebacks
+
+            tracebacks.shorten(error)
             raise
 
     call.__wrapped__ = _Documented(function)  # type: ignore[assignment]
@@ -96,7 +100,7 @@ def load(
     extra_sycl_cflags: Sequence[str] | None = None,
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    build_directory: str | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
     with_cuda: bool | None = None,
     with_sycl: bool | None = None,
@@ -152,7 +156,7 @@ def load_inline(
     extra_sycl_cflags: Sequence[str] | None = None,
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    build_directory: str | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
     with_cuda: bool | None = None,
     with_sycl: bool | None = None,

@@ -73,7 +73,7 @@ def from_files(
     sources: Paths | Mapping[str, Any],
     torchs: TorchArguments,
     declared: FileKeywords,
-    build_directory: str | None,
+    build_directory: str | os.PathLike[str] | None,
 ) -> OpBuilder:
     """Returns the builder for `load`'s arguments. Raises TypeError for one that it does not have."""
     check_keywords("load", declared)
@@ -136,7 +136,7 @@ def _with_torchs(op: str, torchs: TorchArguments, given: Mapping[str, Any]) -> d
     }
 
 
-def own_cache(op: str, build_directory: str | None) -> str | None:
+def own_cache(op: str, build_directory: str | os.PathLike[str] | None) -> str | None:
     """Returns the cache folder below a `build_directory`, which may hold other files; None for the shared one."""
     return _absolute(op, [os.path.join(build_directory, "opforge")])[0] if build_directory else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opforge.errors import BuilderError, NamespaceClashError
+from opforge.errors import BuilderError, LoadError, NamespaceClashError
 from opforge.fast_path import library
 from opforge.fast_path.library import PLAIN, REGISTER, STABLE, Entry, LoadedOp
 
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
-_kernels_of: dict[str, str] = {}
-"""Op whose library only has kernels, for the ops of others -> the entry that was registered last."""
+_others: dict[str, tuple[int, list[str]]] = {}
+"""Entry -> its library's handle, and the ops of other libraries for which it has kernels."""
+_in_force: dict[tuple[str, str], str] = {}
+"""Op and the folder of its sources, where a version has such kernels -> the entry that was loaded last."""
+_behind: dict[str, LoadedOp | ModuleType] = {}
+"""Entry -> what was loaded of it, while another version is in force."""
 _owners: dict[str, str] = {}
 """Public namespace in torch.ops -> the op of the `torch` ABI that owns it. Another version gets others."""
 
@@ -32,13 +36,17 @@ def load_entry(
     a suffix. `fakes` replace earlier ones. Other signatures give another object. `roots` are where its sources are, for
     its errors. Raises LoadError, NamespaceClashError.
     """
-    folders = "".join([f"{name}={path}\n" for name, path, _ in roots])
+    folders = {name: path for name, path, _ in roots}
+    lines = "".join([f"{name}={path}\n" for name, path in folders.items()])
 
     def opens(typed: Mapping[str, Any]) -> Any:
-        abi = entry.record["abi"]
+        abi, loaded = entry.record["abi"], _behind.get(entry.key)
         if abi == PLAIN:
-            return library.plain(op, entry, open_library(op, entry), typed)
-        return _load_stable(op, entry, fakes, roots, folders) if abi == STABLE else _load_torch(op, entry, roots)
+            loaded = library.plain(op, entry, open_library(op, entry), typed)
+        elif loaded is None:
+            loaded = _load_stable(op, entry, fakes, roots, lines) if abi == STABLE else _load_torch(op, entry, roots)
+        _put_in_force((op, folders.get("own", "")), entry.key, lines)
+        return loaded
 
     with library.lock:
         loaded = library.load(entry, functions, opens)
@@ -61,10 +69,10 @@ def open_library(op: str, entry: Entry) -> int:
 
 
 def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterable[Any], folders: str) -> LoadedOp:
-    import torch  # noqa: F401  # before the library, which needs its libraries
+    import torch  # before the library, which needs its libraries
 
     handle = open_library(op, entry)
-    schemas, others = _schemas(op, entry, handle, roots)
+    schemas, shared = _schemas(op, entry, handle, roots)
     qualified = library.names_of(schemas)
     functions = dict.fromkeys(name.partition("::")[2] for name in qualified)
     for name in fakes:  # before anything is registered, so that a corrected builder can be loaded
@@ -76,37 +84,56 @@ def _load_stable(op: str, entry: Entry, fakes: Mapping[str, Any], roots: Iterabl
             if library.owner_of[name] != op:
                 raise NamespaceClashError(op, name, f"the op {library.owner_of[name]!r}")
             suffix = entry.suffix
+    for name in shared if suffix else ():
+        if library.owner_of.get(name) != op and torch._C._jit_get_schemas_for_operator(name):
+            problem = f"its kernel for {name}, an op of another library, would not be called: a second version of this"
+            problem += " one has other namespaces"
+            advice = "Load it in a new process, or move the kernels for ops of others to a library without ops"
+            raise LoadError(op, entry.library, problem, advice)
     loaded = library.register(op, entry, handle, schemas, suffix, folders)
     if isinstance(loaded, str):
         raise load_advice.registration_error(op, entry.library, loaded, schemas, suffix)
-    library.tag_compile_caches(entry.key, others)
-    if not schemas:
-        _in_force(op, entry)
+    library.tag_compile_caches(entry.key, shared)
     return loaded
 
 
 def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> tuple[list[str], list[str]]:
-    """Returns `namespace::schema` for each op, for a TORCH_LIBRARY block its namespace; and others' ops with kernels.
+    """Returns `namespace::schema` for each op, for a TORCH_LIBRARY block its namespace; and ops of others in those.
 
-    Raises KernelSchemaError.
+    Keeps for which ops of other namespaces it has kernels. Raises KernelSchemaError.
     """
     schemas, kernels = library.described(handle)
     lines = kernels.splitlines()
     if lines:
         kernel_types.check(op, entry.library, schemas, lines, roots)
-    own = {schema.partition("(")[0] for schema in schemas}
-    return schemas, [name for line in lines if (name := line.partition("\t")[0]) not in own]
+    own, spaces = [{schema.partition(end)[0] for schema in schemas} for end in ("(", "::")]
+    served = [*dict.fromkeys(line.partition("\t")[0] for line in lines)]
+    if others := [name for name in served if name.partition("::")[0] not in spaces]:
+        _others[entry.key] = handle, others
+    return schemas, [name for name in served if name not in own and name not in others]
 
 
-def _in_force(op: str, entry: Entry) -> None:
-    """Notes that torch calls the kernels of this library, which defines no op, and not those of another version.
+def _put_in_force(version_of: tuple[str, str], entry: str, folders: str) -> None:
+    """Has torch call the kernels for ops of other libraries that a new process would have: those of this entry alone.
 
-    When that is loaded again, it is registered again.
+    The next load of another version puts that one in force.
     """
-    before = _kernels_of.get(op)
-    if before not in (None, entry.key):
-        library.by_entry.pop(before, None)
-    _kernels_of[op] = entry.key
+    before = _in_force.get(version_of, "")
+    if entry == before or not (entry in _others or before):
+        return
+    handle, names = _others.get(entry, (0, ()))
+    if entry in _behind and handle and (problem := library.call_register(handle, None, folders)):
+        raise LoadError(version_of[0], str(_behind[entry].__file__), problem, "Load it in a new process")
+    if before in _others:
+        library.call_register(_others[before][0], None, None)
+        for name in _others[before][1]:
+            library.defined[before].pop(name, None)
+    library.tag_compile_caches(entry, names)
+    library.with_others.add(version_of[0])
+    _in_force[version_of] = entry
+    _behind.pop(entry, None)
+    for key in [key for key, (loaded, _typed) in library.by_entry.items() if loaded.__name__ == version_of[0]]:
+        _behind[key] = library.by_entry.pop(key)[0]
 
 
 def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | ModuleType:
@@ -114,8 +141,7 @@ def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | Modul
 
     owned = _register_blocks(op, entry, roots)
     namespaces = library.namespaces_of[entry.key] = owned or [op]
-    has_only_kernels = REGISTER in entry.record["exports"] and not owned
-    library.tag_compile_caches(entry.key, [] if has_only_kernels else [f"{each}::" for each in namespaces])
+    library.tag_compile_caches(entry.key, [f"{each}::" for each in namespaces])
     module = python_module.load(op, entry.library) if entry.record["python_module"] else None
     # An empty module is there for `import` to open the library: the blocks' ops are meant.
     if module is not None and not (owned and python_module.is_empty(module)):
@@ -128,8 +154,6 @@ def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | Modul
                 return getattr(getattr(torch.ops, namespace), name)
         raise AttributeError(f"the op {op!r} has no function {name!r} in torch.ops.{', '.join(namespaces)}")
 
-    if has_only_kernels:
-        _in_force(op, entry)
     return LoadedOp(op, entry, find, ())
 
 
@@ -142,7 +166,7 @@ def _register_blocks(op: str, entry: Entry, roots: Iterable[Any]) -> list[str]:
         static_registration.refuse(op, entry.library)
     handle, owned = open_library(op, entry), []
     if REGISTER in entry.record["exports"]:
-        schemas, _others = _schemas(op, entry, handle, roots)
+        schemas, _shared = _schemas(op, entry, handle, roots)
         declared = [*dict.fromkeys(line.partition("::")[0] for line in schemas)]
         suffix = entry.suffix if any(_owners.get(name) == op for name in declared) else ""
         if problem := library.call_register(handle, suffix, ""):

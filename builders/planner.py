@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
@@ -13,15 +13,12 @@ from opforge.foundation.versions import version_of
 
 from .declaration import abi, attributes, flag_paths, kernel_roots, machine
 from .declaration.build_plan import BuildPlan, PlannedGroup
+from .declaration.groups import SourceGroup
 from .declaration.include_folders import group_folders, include_folders
-from .declaration.op_spec import root_paths
+from .declaration.op_spec import OpSpec, root_paths
 from .facade import flags as facade_headers
 from .toolchains.host import BASE_FLAGS
-
-if TYPE_CHECKING:
-    from .declaration.groups import SourceGroup
-    from .declaration.op_spec import OpSpec
-    from .toolchains.toolchain import DevicePart, Toolchain
+from .toolchains.toolchain import DevicePart, Toolchain
 
 LISTS = frozenset({"-MD", "-MMD", "-MP", "-MV", "--write-dependencies", "--write-user-dependencies"})
 LIST_NAMES = ("-MF", "-MT", "-MQ", "-Wp,-MD,", "-Wp,-MMD,")

@@ -136,36 +136,42 @@ def commands(
     class BuildOpsHere(BuildOps):
         config = OpsConfig(tuple(ops), tuple(targets), portable, package)
 
-    class BuildWithOps(base_build):  # type: ignore[misc, valid-type]
+    class BuildWithOps(_OfLibraries, base_build):  # type: ignore[misc, valid-type]
         sub_commands: ClassVar[list[Any]] = [*base_build.sub_commands, ("build_ops", None)]
 
-        def finalize_options(self) -> None:
-            _mark_as_binary(self.distribution)
-            super().finalize_options()
-
-    class WheelWithOps(base_wheel):  # type: ignore[misc, valid-type]
-        def finalize_options(self) -> None:
-            _mark_as_binary(self.distribution)
-            super().finalize_options()
-
+    class WheelWithOps(_OfLibraries, base_wheel):  # type: ignore[misc, valid-type]
         def get_tag(self) -> tuple[str, str, str]:
-            default = Tag(*super().get_tag())
-            # An editable install has no ops: what the build folder has is an earlier wheel's.
-            is_editable = "editable_wheel" in self.distribution.command_obj
-            ops = None if is_editable else _built_tag(self.get_finalized_command("build_ops"))
-            if ops is None:
-                return default[:3]
-            if self.plat_name_supplied:
-                ops = ops._replace(platform=default.platform, reason="")
-            if ops.reason:
-                advice = "opforge repair-wheel WHEEL copies such a library into it"
-                self.warn(f"opforge: the wheel is for systems like this one only: {ops.reason}; {advice}")
-            try:
-                return (combined(default, ops) if self.distribution.has_ext_modules.own else ops)[:3]
-            except ValueError as error:
-                raise OptionError(f"opforge: the project's own libraries: {error}") from error
+            return _tag_with_ops(self, Tag(*super().get_tag()))[:3]
 
     return {"build_ops": BuildOpsHere, "build": BuildWithOps, "bdist_wheel": WheelWithOps}
+
+
+class _OfLibraries:
+    """Comes before the base of a command, and makes it one of a project with libraries."""
+
+    distribution: Any
+
+    def finalize_options(self) -> None:
+        _mark_as_binary(self.distribution)
+        super().finalize_options()  # type: ignore[misc]
+
+
+def _tag_with_ops(command: Any, default: Tag) -> Tag:
+    """Returns the tag of a wheel with ops. `default` is that of `command` without them. Raises OptionError."""
+    # An editable install has no ops: what the build folder has is an earlier wheel's.
+    is_editable = "editable_wheel" in command.distribution.command_obj
+    ops = None if is_editable else _built_tag(command.get_finalized_command("build_ops"))
+    if ops is None:
+        return default
+    if command.plat_name_supplied:
+        ops = ops._replace(platform=default.platform, reason="")
+    if ops.reason:
+        advice = "opforge repair-wheel WHEEL copies such a library into it"
+        command.warn(f"opforge: the wheel is for systems like this one only: {ops.reason}; {advice}")
+    try:
+        return combined(default, ops) if command.distribution.has_ext_modules.own else ops
+    except ValueError as error:
+        raise OptionError(f"opforge: the project's own libraries: {error}") from error
 
 
 def _built_tag(build_ops: Any) -> Tag | None:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from opforge.errors import CacheDirError, LayerError
 from opforge.fast_path import lookup
 from opforge.foundation import file_owners, settings
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import folder_names, make_folder, write_file
 
 from .filesystem.disk import Disk
 from .held import empty, hold
@@ -184,7 +184,9 @@ def _inner_problem(root: str) -> CacheDirError | None:
             continue  # it is missing, or the next step reports it
         if status.st_mode & 0o022 and file_owners.others_bits(status):
             reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
-            return CacheDirError(root, reason, f"They may have changed its contents. Run: rm -rf {path}")
+            return CacheDirError(
+                root, reason, f"They may have changed its contents. Run: rm -rf {file_owners.quoted(path)}"
+            )
     return None
 
 
@@ -242,10 +244,7 @@ def _umask() -> int:
 
 def _other_names(root: str) -> list[str]:
     """Returns the names in a folder that is no store yet: a store there would mix its files with the user's."""
-    try:
-        names = sorted(os.listdir(root))
-    except OSError:
-        return []  # missing, which is well, or unreadable, which the next step reports
+    names = folder_names(root)  # none if it is missing, which is well, or unreadable, which the next step reports
     if has_tag(root):
         return []
     ours: tuple[str, ...] = (MACHINE, "lost+found")  # the latter is in every new ext4 volume
@@ -307,7 +306,7 @@ def _not_kept(refused: CacheDirError, path: str) -> str:
     if advice == WRITABLE:
         own = os.path.join(os.path.dirname(path), f"opforge-{os.geteuid()}")
         others = find_problem(own, file_owners.trusted_ids())
-        advice = f"Set OPFORGE_CACHE_DIR={own}" + (f". {others.advice}" if others else "")
+        advice = f"Set OPFORGE_CACHE_DIR={file_owners.quoted(own)}" + (f". {others.advice}" if others else "")
     elif advice.startswith(file_owners.OWN_FOLDER):
         advice = OWN_CACHE + advice.removeprefix(file_owners.OWN_FOLDER)
     elif "OPFORGE_CACHE_DIR" not in advice and file_owners.own_id() >= 0:

@@ -9,7 +9,7 @@ import shutil
 
 from opforge.foundation.events import emit
 from opforge.foundation.file_owners import link_problem
-from opforge.foundation.files import fsync, make_folder, now_in, size_of
+from opforge.foundation.files import folder_names, fsync, make_folder, now_in, size_of
 
 from .layout import Layout
 from .ownership import has_tag, is_own_name
@@ -50,10 +50,7 @@ def abandoned(layout: Layout) -> list[str]:
     None if the folder is no store of opforge's: `staging` is the user's own then.
     """
     folder, here, paths, now = layout.path("staging"), _here(), list[str](), 0.0
-    try:
-        names = [name for name in os.listdir(folder) if is_own_name("staging", name)]
-    except OSError:
-        return []
+    names = [name for name in folder_names(folder) if is_own_name("staging", name)]
     if names and not has_tag(layout.root):
         return []
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from opforge.fast_path.library import PACKAGE_LAYER, Entry, integrity_problem
 from opforge.foundation.remembered_values import UNREADABLE
@@ -20,9 +20,6 @@ from .records.inputs import Inputs
 from .records.trusted_trees import reassigned
 from .records.validity import Observation
 from .staging import quarantine
-
-if TYPE_CHECKING:
-    from .records.validity import Observation
 
 log = logging.getLogger("opforge.cache")
 NO_RECORD = "its record cannot be read"

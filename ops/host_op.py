@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any
 
 from torch import Tensor
@@ -15,8 +16,10 @@ def on_host(tensor: Tensor) -> bool:
 
 @cache
 def host_op(builder: str) -> Any:
-    """Returns the functions of a host op by the name of its builder, and builds it first if necessary."""
+    """Returns the functions of a host op by the name of its builder, and builds it first if necessary.
+
+    The accelerator in use does not matter.
+    """
     from opforge.builders.cpu import BUILDERS
 
-    module, _, name = BUILDERS[builder].partition(":")
-    return getattr(__import__(module, fromlist=[name]), name)().load()
+    return resolve_name(BUILDERS[builder])().load()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from opforge.builders.cpu.transformer.inference_core import InferenceCoreBuilder
+from opforge.builders.triton.activations import TritonGeluBuilder, TritonSwigluBuilder
+from opforge.builders.triton.norms import TritonLayerNormBuilder, TritonRMSNormBuilder
+from opforge.builders.triton.softmax import TritonSoftmaxBuilder
 from opforge.ops import triton as ops
-from opforge.ops.triton import registry
+from opforge.ops.host_op import host_op
+from opforge.ops.triton.registry import kernels_of
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_host_ops = partial(host_op, "InferenceCoreBuilder")
 
 
 class RMSNorm(nn.Module):
@@ -79,7 +83,7 @@ class HostRMSNorm(nn.Module):
     def forward(self: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         y = torch.empty_like(x)
-        _host_op().rms_norm(y, x, self.weight, _eps(self, x))
+        _host_ops().rms_norm(y, x, self.weight, _eps(self, x))
         return y
 
 
@@ -91,7 +95,7 @@ class HostLayerNorm(nn.Module):
     def forward(self: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         y = torch.empty_like(x)
-        _host_op().layer_norm(y, x, self.weight, self.bias, self.eps)
+        _host_ops().layer_norm(y, x, self.weight, self.bias, self.eps)
         return y
 
 
@@ -134,29 +138,18 @@ def _none(_module: Any) -> str:
     return ""
 
 
-@functools.cache
-def _host_op() -> Any:
-    return InferenceCoreBuilder().load()
-
-
-def _triton(op: str, builder: str) -> Callable[[], object]:
-    return functools.partial(registry.kernels_of, op, builder)
-
-
 FORMS = {
     "cuda": {
-        "RMSNorm": Form(RMSNorm, nn.RMSNorm, _norm_problem, _triton("triton_rms_norm", "TritonRMSNormBuilder")),
-        "LayerNorm": Form(
-            LayerNorm, nn.LayerNorm, _norm_problem, _triton("triton_layer_norm", "TritonLayerNormBuilder")
-        ),
-        "Softmax": Form(Softmax, nn.Softmax, _softmax_problem, _triton("triton_softmax", "TritonSoftmaxBuilder")),
-        "GELU": Form(GELU, nn.GELU, _none, _triton("triton_gelu", "TritonGeluBuilder")),
-        "GeluTanh": Form(GeluTanh, None, _none, _triton("triton_gelu", "TritonGeluBuilder")),
-        "SiluAndMul": Form(SiluAndMul, None, _none, _triton("triton_swiglu", "TritonSwigluBuilder")),
+        "RMSNorm": Form(RMSNorm, nn.RMSNorm, _norm_problem, partial(kernels_of, TritonRMSNormBuilder)),
+        "LayerNorm": Form(LayerNorm, nn.LayerNorm, _norm_problem, partial(kernels_of, TritonLayerNormBuilder)),
+        "Softmax": Form(Softmax, nn.Softmax, _softmax_problem, partial(kernels_of, TritonSoftmaxBuilder)),
+        "GELU": Form(GELU, nn.GELU, _none, partial(kernels_of, TritonGeluBuilder)),
+        "GeluTanh": Form(GeluTanh, None, _none, partial(kernels_of, TritonGeluBuilder)),
+        "SiluAndMul": Form(SiluAndMul, None, _none, partial(kernels_of, TritonSwigluBuilder)),
     },
     "cpu": {
-        "RMSNorm": Form(HostRMSNorm, nn.RMSNorm, _host_norm_problem, _host_op),
-        "LayerNorm": Form(HostLayerNorm, nn.LayerNorm, _host_norm_problem, _host_op),
+        "RMSNorm": Form(HostRMSNorm, nn.RMSNorm, _host_norm_problem, _host_ops),
+        "LayerNorm": Form(HostLayerNorm, nn.LayerNorm, _host_norm_problem, _host_ops),
     },
 }
 """By device and by the layer's name."""

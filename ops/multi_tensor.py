@@ -114,7 +114,7 @@ def lamb(
     Returns:
         The ratio of norms that was used, one float32 number on the parameter's device.
     """
-    ratios = torch.ones(1, device=p.device)
+    ratios = torch.ones(1, dtype=torch.float32, device=p.device)
     op.fused_lamb_(
         torch.zeros(1, dtype=torch.int32, device=p.device),
         [p],

@@ -61,21 +61,6 @@ class BlobError(ValueError):
     """A blob is not what its statement says; the text says why."""
 
 
-class _Counted:
-    """Passes bytes on and counts them."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self.count = file, 0
-
-    def tell(self) -> int:
-        return self.count
-
-    def write(self, data: Any) -> int:
-        self._file.write(data)
-        self.count += len(data)
-        return len(data)
-
-
 class _Hashed:
     """Reads a file, and hashes what was read."""
 
@@ -98,20 +83,20 @@ def pack(folder: str, paths: Iterable[str], file: IO[bytes]) -> tuple[Tree, dict
 
     hashes: dict[str, str] = {}
     with zstd().ZstdFile(file, "wb", level=LEVEL) as packed:
-        counted: Any = _Counted(packed)
-        with tarfile.open(fileobj=counted, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path in sorted(paths):
                 with open_regular(os.path.join(folder, path)) as content:
                     size = os.fstat(content.fileno()).st_size
-                    if counted.count + size > MAX_UNPACKED_BYTES:
+                    if packed.tell() + size > MAX_UNPACKED_BYTES:
                         raise ValueError(f"its {path} has {size} bytes: a blob holds at most {MAX_UNPACKED_BYTES}")
                     reader: Any = _Hashed(content)
                     archive.addfile(_header(path, size), reader)
                     hashes[path] = reader.digest.hexdigest()
+        unpacked = packed.tell()
     file.flush()
     size = file.tell()
     file.seek(0)
-    blob = Blob(digest_of(file.fileno()), size, counted.count)
+    blob = Blob(digest_of(file.fileno()), size, unpacked)
     file.seek(0)
     return Tree(digest_of_hashes(hashes), blob), hashes
 

@@ -11,7 +11,7 @@ from opforge.cache.layout import Layout
 from opforge.cache.records import fetched_offer
 from opforge.cache.store import Rejected
 from opforge.errors import ExtraNotInstalledError, SignatureError
-from opforge.foundation.files import discard, is_temp_name
+from opforge.foundation.files import discard, folder_names, is_temp_name
 
 from . import reverification
 from .offers import Offer
@@ -22,10 +22,7 @@ log = logging.getLogger("opforge")
 
 def names(layout: Layout, description: str) -> list[str]:
     """Returns the names of the entries that were fetched for a description, and of none that is being written."""
-    try:
-        return sorted(name for name in os.listdir(layout.fetched(description)) if not is_temp_name(name))
-    except OSError:
-        return []
+    return [name for name in folder_names(layout.fetched(description)) if not is_temp_name(name)]
 
 
 def usable(request: Request) -> tuple[bool, tuple[Rejected, ...]]:

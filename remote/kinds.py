@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple
 
 from opforge.cache.layout import Layout
@@ -23,6 +23,7 @@ from .offers import ANY_THAT_FITS, Offer, Policy
 from .remotes import Remote
 from .statements import Statement
 from .stores.protocol import ObjectStore
+from .withdrawal_lists import Withdrawals
 
 
 class StoredArtifact(NamedTuple):
@@ -154,6 +155,10 @@ class Kind(ABC):
         """Removes something from a store, or makes sure that it is not found any more. Raises OSError."""
         discard(one.path)
 
+    def note_withdrawals(self, listed: Withdrawals) -> None:
+        """Notes what a list says of artifacts of this kind that lie in no store."""
+        return  # by default there are none
+
     # -- publishing ----------------------------------------------------------------------------------------------------
 
     def origin(self, one: StoredArtifact) -> str:
@@ -181,6 +186,5 @@ def every() -> list[Kind]:
 
 @cache
 def _kind_at(path: str) -> Kind:
-    module, _, attribute = path.partition(":")
-    kind: Kind = getattr(import_module(module), attribute)
+    kind: Kind = resolve_name(path)
     return kind

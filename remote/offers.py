@@ -60,8 +60,6 @@ def _needless(new: Offer, mine: Sequence[Offer]) -> Collection[str]:
 
 ANY_THAT_FITS = Policy("any that fits", lambda _new, _mine: ())
 """Keeps all: whoever asks takes any that fits."""
-NEWEST_OF_SIGNER = Policy("the newest of a signer", lambda _new, mine: [each.label for each in mine])
-"""Keeps the new one alone: either serves."""
 ONE_FOR_EACH_MACHINE = Policy(
     "one of a signer for each machine", lambda new, mine: [each.label for each in mine if each.target == new.target]
 )

@@ -15,6 +15,7 @@ from opforge.cache.records.entry import damage_of, read_record
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.trees import digest_of_hashes
 from opforge.fast_path.library import BUILD
+from opforge.foundation.files import folder_names
 
 from . import statements
 from .kinds import Kind, StoredArtifact
@@ -50,8 +51,8 @@ class OpKind(Kind):
 
     def kept(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields the stored offers of the entries that were fetched: without its offer an entry is not found."""
-        for folder in _names(layout.path(FETCHED)):
-            for name in _names(layout.fetched(folder)):
+        for folder in folder_names(layout.path(FETCHED)):
+            for name in folder_names(layout.fetched(folder)):
                 path = os.path.join(layout.fetched(folder), name)
                 yield StoredArtifact(path, label=name, note=path)
 
@@ -96,7 +97,7 @@ class OpKind(Kind):
 
     def stored(self, layout: Layout) -> Iterator[StoredArtifact]:
         """Yields the entries, fetched ones too."""
-        for name in _names(layout.path("entries")):
+        for name in folder_names(layout.path("entries")):
             if is_own_name("entries", name):
                 one = self.at(layout.entry(name))
                 yield one._replace(note=_note_of(layout.path(FETCHED), name))
@@ -126,12 +127,5 @@ def _note_of(kept: str, name: str) -> str:
 
     It is under the description that was asked for, which may be another one than that of the entry's record.
     """
-    paths = (os.path.join(kept, description, name) for description in _names(kept))
+    paths = (os.path.join(kept, description, name) for description in folder_names(kept))
     return next(filter(os.path.isfile, paths), "")
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

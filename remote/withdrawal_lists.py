@@ -28,7 +28,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.keys import bytes_digest, canonical, key_of
@@ -39,15 +39,13 @@ from opforge.foundation import environment, formats
 from opforge.foundation.files import make_folder, read_file, write_file
 
 from . import clocks, statements, topics
+from .signatures.keys import Signer
 from .signatures.seen import Seen
 from .signatures.signing import is_signed
 from .signatures.trust_file import TrustedKey
 from .statements import Signed
 from .stores.protocol import ObjectStore, StoredObject
 from .stores.urls import resolved, spelled
-
-if TYPE_CHECKING:
-    from .signatures.keys import Signer
 
 FOLDER = "v1/withdrawals/"
 CHOOSING, LOADING, NOTHING = "choosing", "loading", "nothing"

@@ -620,7 +620,7 @@ class Pinning(Devices):
         _require_host(device)
         first = size[0] if len(size) == 1 else None
         shape = tuple(size if first is None or isinstance(first, int) else first)
-        return self._torch_empty_pinned(torch.empty(0, dtype=dtype), [int(length) for length in shape])  # type: ignore[arg-type]
+        return self._torch_empty_pinned(torch.empty(0, dtype=dtype, device="cpu"), [int(length) for length in shape])  # type: ignore[arg-type]
 
     def pin_empty_like(
         self, tensor: torch.Tensor, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
@@ -823,6 +823,10 @@ class BuilderLink(Devices):
         lists the offered ops, each with whether it can be built, and similar names.
         """
         try:
+            if not isinstance(class_name, str):
+                raise errors.SettingError(
+                    "class_name", class_name, "the name of an op's builder, such as CPUAdamBuilder"
+                )
             builder = self.create_op_builder(class_name)
             if builder is None:
                 readiness = {name: self._readiness(name) for name in sorted(self.op_builders())}

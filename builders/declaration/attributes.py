@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from .by_device import DeviceScope
+from .by_device import DeviceScope, Macros, Words
 
 if TYPE_CHECKING:
     import inspect
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from opforge.accelerator.target import Target
 
-    from .by_device import Macros, Words
     from .machine import Machine
 
 LOAD, INLINE, TOML, GROUP, PACKAGE = "load", "load_inline", "kernel.toml", "groups", "FOR_ALL_BUILDERS"
@@ -130,6 +129,15 @@ def _torch_range(scope: DeviceScope, _name: str, value: Any) -> str:
     from .torch_range import checked
 
     return checked(scope.builder, value)
+
+
+def _import_path(scope: DeviceScope, name: str, value: Any) -> Any:
+    path = scope.scalar(name, value)
+    if path and not isinstance(path, str):
+        from opforge.errors import BuilderError
+
+        raise BuilderError(scope.builder, f"{name}={path!r}", 'Expected a text, "module:Class"')
+    return path
 
 
 def _torch_problem(text: str, machine: Machine | None) -> str | None:
@@ -291,7 +299,7 @@ _ROWS = (
         Enters(
             False, False, "the plan holds the compiler that it selects; a prebuilt entry's record says what it needs"
         ),
-        read=DeviceScope.scalar,
+        read=_import_path,
         by_device=True,
     ),
     Attribute(

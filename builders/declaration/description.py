@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
+from opforge.cache.records.inputs import RootedPath
 from opforge.foundation import formats
 
 from . import abi, kernel_roots
 from .op_spec import IDENTITY, OpSpec
-
-if TYPE_CHECKING:
-    from opforge.cache.records.inputs import RootedPath
-
 
 FIELDS = tuple(name for name, enters in IDENTITY.items() if enters.description)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, SourceNotFoundError
@@ -12,8 +12,6 @@ from opforge.fast_path import lookup
 
 if TYPE_CHECKING:
     from typing import ClassVar, Protocol
-
-    from opforge.cache.records.inputs import RootedPath
 
     class Rooted(Protocol):
         """A class with kernel roots, such as an op's builder."""
@@ -98,7 +96,10 @@ def prefixed_root(owner: str, prefix: str, package: str, folder: str = "", inclu
 
     `owner` is the class that has it, for messages.
     """
-    if not prefix.isidentifier() or is_own(prefix):
+    for name, value in (("package", package), ("folder", folder), ("include", include)):
+        if not isinstance(value, str):
+            raise BuilderError(owner, f"the kernel root's {name} is {value!r}", "Expected a text")
+    if not isinstance(prefix, str) or not prefix.isidentifier() or is_own(prefix):
         raise BuilderError(owner, f"the kernel root's prefix is {prefix!r}", "Expected another word, such as sycl")
     return package_root(f"{prefix}:{package}/{folder}".rstrip("/"), package, folder, include, owner)
 
@@ -132,6 +133,18 @@ def has_headers(root: KernelRoot) -> bool:
 def folder_of(cls: type) -> str:
     """Returns the folder of the file that defines a class; the working folder for a class from a prompt or notebook."""
     return os.path.normpath(os.path.join(lookup.current_folder(), os.path.dirname(lookup.file_of(cls))))
+
+
+def listed(builder: str, roots: Any) -> Sequence[KernelRoot]:
+    """Returns the declared kernel roots. Raises BuilderError unless each is a KernelRoot with texts."""
+    try:
+        are_roots = all(isinstance(root, KernelRoot) and all(isinstance(part, str) for part in root) for root in roots)
+    except TypeError:
+        are_roots = False
+    if not are_roots or not isinstance(roots, (list, tuple)):
+        expected = "Expected a list of KernelRoot. The decorator opforge.kernel_root adds a package's folder"
+        raise BuilderError(builder, f"kernel_roots={roots!r}", expected)
+    return roots
 
 
 def check(builder: str, roots: Iterable[KernelRoot]) -> None:

@@ -127,6 +127,10 @@ _FIELDS = _OTHERS | {field: row.enters for row in ATTRIBUTES.values() if row.ent
 IDENTITY = {field: _FIELDS[field] for field in OpSpec._fields}
 """Field of OpSpec -> the keys that it is in. A test changes each field and compares the keys with this table."""
 
+TEXTS = ("version", "python_functions", "cases")
+"""The attributes that are a text for every device, and that nothing else checks."""
+HEADERS = (".h", ".hh", ".hpp", ".hxx", ".h++", ".H", ".cuh")
+"""Endings of headers. gcc makes a precompiled header of one, and the linker fails."""
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 
 
@@ -139,6 +143,10 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if name == "":
         name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
+    for attribute in TEXTS:
+        if not isinstance(get(attribute) or "", str):
+            expected = f"Expected a text, such as {ATTRIBUTES[attribute].example}"
+            raise BuilderError(builder, f"{attribute}={get(attribute)!r}", expected)
     sources = scope.listed("sources", get("sources"))
     if len(set(sources)) < len(sources):
         twice = next(source for source in sources if sources.count(source) > 1)
@@ -153,14 +161,18 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if not sources:
         advice = "Name at least one file in `sources`"
         raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
+    if header := next((source for source in sources if source.endswith(HEADERS)), ""):
+        advice = "Remove it: a header is compiled with the sources that include it"
+        raise BuilderError(builder, f"sources names {header!r}, a header", advice)
     if abi == abis.FACADE and device not in ("cpu", "cuda"):
         advice = 'It has headers for the CPU and CUDA: declare abi="torch", or "torch-stable" for rewritten sources'
         raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
     if type(declared.abi) is str:  # otherwise they may be for another device
         _check_functions(builder, abi, get("fakes"), get("signatures"))
-    own = kernel_roots.KernelRoot(kernel_roots.OWN, get("folder") or kernel_roots.folder_of(kind), "")
+    own = kernel_roots.KernelRoot(kernel_roots.OWN, _folder(builder, get("folder")) or kernel_roots.folder_of(kind), "")
     of_abi = (kernel_roots.FACADE,) if abi == abis.FACADE else ()  # before opforge's: some names are in both
-    roots = (own, *get("kernel_roots"), *of_abi, kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
+    declared_roots = kernel_roots.listed(builder, get("kernel_roots"))
+    roots = (own, *declared_roots, *of_abi, kernel_roots.OPFORGE, kernel_roots.OPFORGE_ABI)
     cxx_flags, device_flags = scope.compile_args("extra_compile_args", get("extra_compile_args"))
     spec = OpSpec(
         name=name,
@@ -258,6 +270,15 @@ def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> Non
         raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
     if signatures and abi != abis.PLAIN:
         raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
+
+
+def _folder(builder: str, value: Any) -> str:
+    """Returns the path of a declared folder as a text. Raises BuilderError."""
+    try:
+        return os.fspath(value or "")
+    except TypeError:
+        expected = f"Expected a path, such as {ATTRIBUTES['folder'].example}"
+        raise BuilderError(builder, f"folder={value!r}", expected) from None
 
 
 def _check_name(builder: str, name: object, abi: str) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.accelerator.target import Target
 from opforge.errors import BuilderError, OpforgeError, SettingError
 
 from . import machine
 from .abi import FACADE, PLAIN
-
-if TYPE_CHECKING:
-    from .machine import Machine
+from .machine import Machine
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 DEFAULTS = {"cuda": ("sm_80", "sm_90", "ptx")}
@@ -30,7 +28,7 @@ def of_declaration(declared: Any, requested: Target | str | None) -> Target:
     Architectures that the op declares replace the target's. Raises BuilderError, SettingError.
     """
     devices: object = declared.devices
-    if type(devices) not in (tuple, list):
+    if type(devices) not in (tuple, list) or not all(isinstance(device, str) for device in declared.devices):
         _check_devices(type(declared).__name__, devices)
     if not devices:
         raise BuilderError(type(declared).__name__, f"devices={devices!r}", 'Name at least one, such as ["cpu"]')
@@ -47,7 +45,7 @@ def _check_devices(builder: str, devices: object) -> None:
     """Raises BuilderError for anything but a collection of devices: the letters of a text would be taken for some."""
     if isinstance(devices, str):
         raise BuilderError(builder, f"devices={devices!r}", f'Write devices = ["{devices}"]')
-    if not isinstance(devices, Collection):
+    if not isinstance(devices, Collection) or not all(isinstance(device, str) for device in devices):
         raise BuilderError(builder, f"devices={devices!r}", 'Expected a list of devices, such as ["cpu"]')
 
 
@@ -97,7 +95,7 @@ def default_target(devices: Sequence[str]) -> Target:
                 return target
         except OpforgeError:
             pass  # without an accelerator, code can still be built for one
-    return Target(devices[0])
+    return Target(next(iter(devices)))
 
 
 def lower_targets(target: Target) -> list[Target]:

@@ -9,13 +9,14 @@ import re
 import subprocess
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from opforge.foundation import exit_status
 
 from .flags import STANDARD, compile_flags, link_torch_headers, nvcc_flags
-from .obstacles import INCLUDED, NO_SCALAR, OF_TORCH_BY_NAME, PYTHON_TYPES, Kind, Obstacle, Sources, covered
+from .obstacles import NO_SCALAR, PYTHON_TYPES, Kind, Obstacle, Sources, covered, torch_includes
 
 MESSAGE = re.compile(
     r"^(?P<path>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?:\s+(?P<kind>fatal error|error|required from)(?P<text>.*)$"
@@ -50,6 +51,9 @@ STANDARDS = re.compile(
     r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']"
 )
 """The standard of C++ that a project's files ask for, as a flag, for CMake, or in a kernel.toml."""
+MACROS = re.compile(r"""["'(\s]-D\s*(\w+)|\(\s*["'](\w+)["']\s*,\s*(?:None|["'][^"']*["'])\s*\)""")
+"""A flag that defines a macro, or a pair of setuptools' `define_macros`."""
+CONDITIONS = re.compile(r"^\s*#\s*(?:el)?if(.*)", re.MULTILINE)
 BUILD_FILES = ("setup.py", "CMakeLists.txt", "kernel.toml", "pyproject.toml")
 DRAFTS = {"1z": "17", "2a": "20", "2b": "23", "2c": "26"}
 TIMEOUT = 600
@@ -100,7 +104,8 @@ def refusals(
     found, not_judged, included = dict[Obstacle, None](), list[str](), set[str]()
     for unit in sources.units:
         # A source in C that includes torch is C++ for g++, as torch's builder calls it.
-        if (unit.suffix == ".cu" and not nvcc) or (unit.suffix == ".c" and not _torch_includes(sources.files[unit])):
+        is_c = unit.suffix == ".c" and not any(torch_includes(unit, sources.files[unit]))
+        if is_c or (unit.suffix == ".cu" and not nvcc):
             continue
         flags = [*_folder_flags(sources, unit, empty), *(f"-D{macro}" for macro in macros)]
         if unit.suffix == ".cu":
@@ -140,16 +145,27 @@ def standard_of(root: Path) -> str:
     The files are read and not run: a flag that is put together is not found.
     """
     asked = {STANDARD.removeprefix("c++"): STANDARD}
-    for name in BUILD_FILES:
-        try:
-            text = (root / name).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        for flag, of_flag, of_cmake, in_toml, of_toml in STANDARDS.findall(text):
-            number = of_flag or of_cmake or of_toml
-            asked[DRAFTS.get(number, number)] = flag or in_toml or f"c++{of_cmake}"
+    for flag, of_flag, of_cmake, in_toml, of_toml in STANDARDS.findall(_build_files(root)):
+        number = of_flag or of_cmake or of_toml
+        asked[DRAFTS.get(number, number)] = flag or in_toml or f"c++{of_cmake}"
     newest = max((number for number in asked if number.isdecimal() and number < "90"), default="17")
     return asked[newest]
+
+
+def macros_of(root: Path, sources: Iterable[str]) -> list[str]:
+    """Returns the macros that the text of a project's own build files defines, and that its sources test."""
+    defined = {flag or pair for flag, pair in MACROS.findall(_build_files(root))}
+    tested = " ".join(line for text in sources for line in CONDITIONS.findall(text))
+    return sorted(defined.intersection(re.findall(r"\w+", tested)))
+
+
+def _build_files(root: Path) -> str:
+    """Returns the text of a project's build files."""
+    text = ""
+    for name in BUILD_FILES:
+        with suppress(OSError):
+            text += (root / name).read_text(encoding="utf-8", errors="replace") + "\n"
+    return text
 
 
 def _output(command: Sequence[str]) -> tuple[str, set[str]] | None:
@@ -244,15 +260,10 @@ def _in_output(output: str, files: Iterable[Path]) -> Iterator[Obstacle]:
         yield _obstacle(path, number, text.replace("opforge_facade::", ""))
 
 
-def _torch_includes(plain: str) -> list[str]:
-    """Returns the headers of torch's that a source without its comments includes."""
-    return [match[2] for match in INCLUDED.finditer(plain) if OF_TORCH_BY_NAME.match(match[2])]
-
-
 def _put_empty_headers(sources: Sources, folder: Path) -> None:
     """Makes an empty header in the place of each of torch's that the facade does not have."""
-    for plain in sources.files.values():
-        for name in _torch_includes(plain):
+    for path, plain in sources.files.items():
+        for name in (match[2] for match in torch_includes(path, plain)):
             if not covered(name) and ".." not in name:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).touch()

@@ -35,6 +35,8 @@ class Obstacle:
     construct: str
     kind: Kind = dataclasses.field(compare=False)
     reason: str = dataclasses.field(compare=False)
+    is_method: bool = dataclasses.field(default=False, compare=False)
+    """Whether it is a method by its name alone: it may be one of another class than torch's."""
 
     @property
     def header(self) -> str | None:
@@ -66,7 +68,7 @@ NO_CUDA = "the facade's headers for CUDA do not have this"
 NO_TH = "torch has had no TH and THC since 1.11: include <ATen/ATen.h>, <ATen/cuda/CUDAContext.h>, <ATen/ceil_div.h>"
 OF_CUDA_NAMES = (
     r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
-    r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|set_device|device_count"
+    r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|(?:Maybe)?[sS]et_?[dD]evice|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
     r"|ATenCeilDiv|check_device|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
@@ -103,8 +105,8 @@ RULES = (
         "the stable ABI has no function that reads torch's settings, and the facade reads those of determinism alone",
     ),
     Rule(
-        r"\.\s*(?:storage|use_count|weak_use_count|unsafeGetTensorImpl|getIntrusivePtr|is_alias_of|record_stream"
-        r"|key_set|is_same)\s*\(",
+        r"\.\s*(?:storage\s*\(\s*\)\s*\.\s*(?!nbytes\b)\w+|use_count|weak_use_count|unsafeGetTensorImpl"
+        r"|getIntrusivePtr|is_alias_of|record_stream|key_set|is_same)\s*\(",
         Kind.NEVER,
         NO_IMPL,
     ),
@@ -210,6 +212,13 @@ def refused_operators(of: str) -> frozenset[str]:
     return frozenset(refused - kept)
 
 
+def torch_includes(path: Path, plain: str) -> Iterator[re.Match[str]]:
+    """Yields the includes of torch's headers in a file: a header of such a name beside the file is the project's."""
+    for match in INCLUDED.finditer(plain):
+        if OF_TORCH_BY_NAME.match(match[2]) and not (match[1] == '"' and (path.parent / match[2]).is_file()):
+            yield match
+
+
 def covered(name: str) -> bool:
     """Returns whether the facade's include tree has torch's header `name`."""
     return (INCLUDE / name).is_file() or name.startswith(tuple(f"{folder}/" for folder in OF_TORCH))
@@ -291,13 +300,14 @@ def _in_text(path: Path, plain: str) -> Iterator[Obstacle]:
     def line_of(match: re.Match[str]) -> int:
         return bisect.bisect_right(starts, match.start())
 
-    for match in INCLUDED.finditer(plain):
-        if OF_TORCH_BY_NAME.match(match[2]) and not covered(match[2]):
+    for match in torch_includes(path, plain):
+        if not covered(match[2]):
             yield Obstacle(path, line_of(match), f"#include <{match[2]}>", *_header_obstacle(match[2]))
     code = INCLUDED.sub(lambda match: " " * len(match[0]), plain)  # of the same length: `starts` counts in it
     for rule in RULES:
         for match in re.finditer(rule.pattern, code):
-            yield Obstacle(path, line_of(match), match[0].strip(" .("), rule.kind, rule.reason)
+            is_method = match[0].startswith(".")
+            yield Obstacle(path, line_of(match), match[0].strip(" .("), rule.kind, rule.reason, is_method)
     for start, name in torch_versions.differing(code):
         yield Obstacle(path, bisect.bisect_right(starts, start), name, Kind.NEVER, NO_BRANCH)
     for match in re.finditer(r"(?:\b(?:at|torch)::|(\.|->))\s*(\w+)\s*\(", code):
@@ -361,9 +371,11 @@ def find_sources(
             plain = with_defined(plain, names)
         texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
         included[path] = []
+        of_torch = {match.start() for match in torch_includes(path, plain)}
+        if of_torch:
+            uses_torch.add(path)
         for match in INCLUDED.finditer(plain):
-            if OF_TORCH_BY_NAME.match(match[2]):
-                uses_torch.add(path)
+            if match.start() in of_torch:
                 continue
             beside = [path.parent] if match[1] == '"' else []
             named = (*beside, *include_folders)

@@ -12,10 +12,11 @@ from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
-from opforge.builders.declaration.op_spec import root_paths
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.cache.layout import FETCHED
-from opforge.cache.store import Rejected, Sought
+from opforge.cache.store import Match, Rejected, Sought, Store
 from opforge.errors import ToolchainNotFoundError
+from opforge.fast_path.library import Entry
 from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.files import can_write
 
@@ -24,10 +25,7 @@ from .fit import fit_of, fit_of_prebuilt, fit_without_plan
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.build_plan import BuildPlan
-    from opforge.builders.declaration.op_spec import OpSpec
     from opforge.builders.toolchains.toolchain import Toolchain
-    from opforge.cache.store import Match, Store
-    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 _warned: set[str] = set()

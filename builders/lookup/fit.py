@@ -7,11 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.builders.declaration import abi, attributes
-from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, native_processor
-from opforge.builders.declaration.op_spec import root_paths
+from opforge.builders.declaration.machine import NATIVE_FLAGS, PROCESSOR, Machine, native_processor
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.declaration.targets import device_problems, level_problem, lower_targets, torch_library_problem
 from opforge.builders.toolchains import read_variables
 from opforge.cache.layout import Layout, entry_name
@@ -23,10 +23,6 @@ from opforge.foundation.environment import HEADER_VARIABLES
 from opforge.foundation.versions import version_of
 
 from .device_requirements import device_problem
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.machine import Machine
-    from opforge.builders.declaration.op_spec import OpSpec
 
 log = logging.getLogger("opforge")
 _warned: set[str] = set()

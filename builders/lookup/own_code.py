@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 
 from opforge.cache.filesystem.disk import Disk
+from opforge.foundation.files import folder_names
 from opforge.foundation.remembered_values import FlatStamps, PathStamp
 
 LIST = "RECORD"
@@ -45,10 +46,7 @@ def _list_of(site: str, package: str) -> list[str]:
 
     Of two, which a broken upgrade leaves behind, neither is believed.
     """
-    try:
-        names = [name for name in os.listdir(site) if name.startswith(f"{package}-") and name.endswith(".dist-info")]
-    except OSError:
-        return []
+    names = [name for name in folder_names(site) if name.startswith(f"{package}-") and name.endswith(".dist-info")]
     path = os.path.join(site, names[0], LIST) if len(names) == 1 else ""
     return [path] if path and os.path.isfile(path) else []
 

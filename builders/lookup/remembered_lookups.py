@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.accelerator.host.cpuid import cpu_level
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi, kernel_roots, machine
-from opforge.builders.declaration.op_spec import root_paths
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.cache.layout import FETCHED, Layout
 from opforge.cache.maintenance import limits
 from opforge.cache.records.entry import is_systems
-from opforge.cache.store import Source
+from opforge.cache.store import Match, Source, Store
 from opforge.fast_path import lookup as fast_lookup
 from opforge.fast_path.library import Entry
 from opforge.foundation import environment, remembered_values_writer, settings
@@ -26,10 +26,6 @@ from opforge.foundation.environment import HEADER_VARIABLES
 from opforge.foundation.remembered_values import ABSENT, FlatStamps, PathStamp
 
 from .own_code import Code
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.store import Match, Store
 
 log = logging.getLogger("opforge")
 _said = set[str]()

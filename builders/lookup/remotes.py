@@ -6,24 +6,22 @@ one: it is named by a string, and imported when a look-up has missed and a remot
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, Protocol
 
+from opforge.accelerator.entry_points import entry_points
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.machine import this_machine
-from opforge.builders.declaration.op_spec import root_paths
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.cache.current_store import writable_store
 from opforge.cache.store import Fit, Match, Rejected, Sought, Store
 from opforge.errors import CacheDirError, SettingError
+from opforge.fast_path.library import Entry
 from opforge.foundation import upper_parts
 
 from .fit import fit_of, fit_of_prebuilt
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 GROUP = "opforge.sources"
@@ -83,13 +81,10 @@ class RemoteSource(Protocol):
 
 def sources() -> list[RemoteSource]:
     """Returns the sources that exist: opforge's own, then those of other packages. A broken one is left out."""
-    from opforge.accelerator.entry_points import entry_points
-
     usable = list[RemoteSource]()
     for path in (*BUILT_IN, *(point.value for point in entry_points(GROUP))):
-        module, _, factory = path.partition(":")
         try:
-            usable.append(getattr(importlib.import_module(module), factory)())
+            usable.append(resolve_name(path)())
         except SettingError:
             raise
         except Exception as error:  # another package's code may raise anything

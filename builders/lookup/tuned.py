@@ -11,26 +11,24 @@ import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opforge.builders.declaration import machine
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.builders.lookup import tuning_results as records
 from opforge.builders.lookup.tuning_results import DTYPES, FETCHED, NEAREST, RESULT, StoredResult, path_of
 from opforge.cache.current_store import current_store, writable_store
 from opforge.cache.records import fetched_offer
 from opforge.errors import CacheDirError
 from opforge.fast_path import library, lookup
+from opforge.fast_path.library import Entry
 from opforge.foundation import remembered_values, remembered_values_writer, settings, upper_parts
 from opforge.foundation.remembered_values import FlatStamps
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 SOURCE = "fetched tuning results"
 """The part that fetches results and verifies them again, by its name in the table of upper parts."""
-HINT = "The defaults are used. To time it again: opforge tune"
+HINT = "The defaults are used. To time it again: opforge tune %s"
 NOT_ASKED = 1.0
 """The time at which a remote is asked that may not be asked now: at once."""
 Row = list[Any]
@@ -103,16 +101,17 @@ def apply(spec: OpSpec, entry: Entry) -> None:
         problem = outcome.problem or library.set_tuned(entry, outcome.rows)
         if problem and outcome.found:
             library.set_tuned(entry, [])
-            warn(spec.name, outcome.found.path, problem)
+            warn(spec, outcome.found.path, problem)
     except OSError as error:
         names = ", ".join(name for name, _values in spec.tunable)
         text = "%s: %s cannot be set, because %s: %s. Its defaults are used"
         log.warning(text, spec.name, names, "its library lacks the functions of <opforge/tunable.h>", error)
 
 
-def warn(op: str, path: str, problem: str) -> None:
+def warn(spec: OpSpec, path: str, problem: str) -> None:
     """Says why a result is not used."""
-    log.warning("%s: the tuning result %s is not used: %s. %s", op, path, problem, HINT)
+    name = spec.builder if spec.package == "opforge" else f"MODULE:{spec.builder}"
+    log.warning(f"%s: the tuning result %s is not used: %s. {HINT}", spec.name, path, problem, name)
 
 
 def resolve(spec: OpSpec, entry: Entry, asks: bool = True) -> Outcome:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
@@ -21,7 +22,7 @@ from opforge.cache.records import fetched_offer
 from opforge.cache.schema import KEY, NUMBER, FormatError, items, record, table, text, version, whole
 from opforge.fast_path import library
 from opforge.foundation import file_owners, formats, settings
-from opforge.foundation.files import make_folder, write_file
+from opforge.foundation.files import folder_names, make_folder, write_file
 
 FOLDER, RESULT, FETCHED = "tuned", ".json", ".fetched"
 MAX_BYTES, MAX_ROWS, MAX_OTHERS, MAX_NAMES = 64 << 10, 512, 256, 8
@@ -166,21 +167,11 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
 def stored(root: str, owners: Collection[int] = ()) -> Iterator[StoredResult]:
     """Yields every result in a store, in the order of their names; see `read_stored`."""
     layout = Layout(root)
-    try:
-        folders = sorted(os.listdir(layout.path(FOLDER)))
-    except OSError:
-        return
-    for folder in folders:
-        try:
-            names = sorted(os.listdir(layout.path(FOLDER, folder)))
-        except OSError:
-            continue
-        for name in names:
+    for folder in folder_names(layout.path(FOLDER)):
+        for name in folder_names(layout.path(FOLDER, folder)):
             if name.endswith((RESULT, FETCHED)):
-                try:
+                with suppress(FileNotFoundError):  # another process has removed it
                     yield read_stored(layout.path(FOLDER, folder, name), owners)
-                except FileNotFoundError:
-                    continue  # another process has removed it
 
 
 def read_stored(path: str, owners: Collection[int] = (), bits: int = 0) -> StoredResult:

@@ -70,8 +70,8 @@ _unknown: list[UndescribedError] = []
 def behind(tag: str, ops: Mapping[str, Iterable[str]], fakes: Mapping[str, Callable[..., Any]]) -> str:
     """Returns the tag of a user with a digest of the ops behind it; `tag` itself if no op has a fake.
 
-    `ops` are public names, `namespace::name` with `.overload` where there are several, or `namespace::` for all of one,
-    by the entry that defines them.
+    `ops` are public names, `namespace::name` with `.overload` where there are several, `namespace::` for all of one, or
+    `::` for ops of others, by the entry that defines them or has kernels for them.
     `fakes` are the Python fakes by public name. A digest that is in the tag already is replaced. If an op cannot be
     described, the tag is one that no other process has, and a warning says so.
     """
@@ -158,8 +158,8 @@ class _Registry:
         for entry, names in sorted(ops.items()):
             for name in dict.fromkeys(each.partition(".")[0] for each in _each(names)):
                 self.defined.setdefault(name, []).append(entry)
-        self._unnamed = {entry for entry, names in ops.items() if not [*names]}
-        """Those of libraries that only have kernels, nobody knows for which ops."""
+        self._unnamed = {entry for entry, names in ops.items() if "::" in names}
+        """Those of libraries that have kernels for ops of others, nobody knows for which."""
         self._keys: dict[tuple[str, str], dict[str, str]] = {}
         """The dispatch keys for which Python has registered a kernel, each with torch's name of it, by op."""
         for text in torch.library._impls:

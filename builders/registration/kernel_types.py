@@ -53,14 +53,14 @@ STABLE_PREFIX = re.compile(r"\b(?:torch::stable|torch::headeronly|c10)::")
 def check(op: str, library: str, schemas: Iterable[str], kernels: Iterable[str], roots: Iterable[Any] = ()) -> None:
     """Raises KernelSchemaError for kernels that do not fit the schemas of their ops.
 
-    `schemas` are those of the library itself. `kernels` are lines of its `opforge_describe`. A kernel for an op that
-    torch does not know yet is not checked. `roots` are where the sources are.
+    `schemas` are those of the library itself. `kernels` are lines of its `opforge_describe`. A kernel of unknown types,
+    or for an op that torch does not know yet, is not checked. `roots` are where the sources are.
     """
     import torch
 
     own = {schema.partition("(")[0]: schema for schema in schemas}
     problems: dict[str, None] = {}  # one function may be registered for several devices
-    for line in kernels:
+    for line in [line for line in kernels if "\t" in line]:
         name, types, place, function = line.split("\t")
         schema = _schema(torch, own, name)
         if schema is None:

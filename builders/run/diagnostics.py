@@ -19,6 +19,7 @@ from opforge.builders.declaration.build_plan import Step
 from opforge.builders.resources import ended_by_signal, exhausted_resource, memory_advice, no_inodes, small_stack
 from opforge.errors import BuildError, BuildResourceError, CompileError
 from opforge.fast_path.library import OLDEST_TORCH
+from opforge.foundation import settings
 from opforge.foundation.symbols import demangled
 
 DIAGNOSTIC = re.compile(
@@ -72,6 +73,10 @@ LED_FROM = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?):(?P<line>\d+):(?P<column>\d+):(?:\s+required from|.* requested here$)"
 )
 """The place of a use that made a compiler look into a template."""
+INCLUDED_FROM = re.compile(
+    r"^(?:In file included| +) from (?P<file>[^\s:][^:\n]*?):(?P<line>\d+)(?::(?P<column>\d+))?[,:]$"
+)
+"""The place of an #include that a compiler names above an error."""
 OF_TORCH = re.compile(r"(?:ATen|c10|torch|caffe2|pybind11|THC?)/")
 """The beginnings of the names of torch's headers."""
 MACRO_OF_TORCH = re.compile(r"^>.*\b(?:AT|TORCH|C10|CAFFE2|THC?)_\w+", re.MULTILINE)
@@ -333,9 +338,12 @@ def _in_the_source(lines: Sequence[str], error: dict[str, Any]) -> dict[str, Any
     at = next((at for at, line in enumerate(lines) if line.startswith(f"{error['file']}:{error['line']}:")), 0)
     before = [match for line in lines[:at] if (match := LED_FROM.match(line))]  # as g++ prints it
     after = [match for line in lines[at:] if (match := LED_FROM.match(line))]  # as clang does
-    for match in (*reversed(before), *after):
+    included = [match for line in lines[:at] if (match := INCLUDED_FROM.match(line))]
+    # g++ has the innermost of them first in a line that begins so, clang last and each in such a line
+    start = max((number for number, match in enumerate(included) if match[0].startswith("In")), default=0)
+    for match in (*reversed(before), *after, *included[start:], *reversed(included[:start])):
         if not match["file"].startswith(FACADE_HEADERS):
-            return error | {"file": match["file"], "line": int(match["line"]), "column": int(match["column"])}
+            return error | {"file": match["file"], "line": int(match["line"]), "column": int(match["column"] or 0)}
     return error
 
 
@@ -396,6 +404,10 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
     named = [word for word in argv if word.startswith(("-fuse-ld=", "--ld-path="))]
     if named and NO_LINKER.search(text):
         return f"hint: install the linker that {named[-1]} names, or remove that flag"
+    for variable, flags in settings.user_flags().items():
+        for flag in flags.split():
+            if flag.startswith("-") and re.search(rf"(?<!\S)['\u2018]?{re.escape(flag)}(?![\w-])", text):
+                return f"hint: {flag} is in {variable}, whose flags are for every op: correct that variable"
     return ""
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,22 +20,22 @@ from opforge.cache.filesystem.disk import Disk, Stamp
 from opforge.cache.filesystem.packages import KEPT_IN, PackageFiles
 from opforge.cache.records.entry import BY_VARIABLES
 from opforge.cache.records.inputs import Answer, Inputs, RootedPath
-from opforge.cache.records.validity import DAY, NAMES
+from opforge.cache.records.validity import DAY
 from opforge.cache.single_flight import BuildResult
-from opforge.errors import BuildError, BuildResourceError, CompileError, UnstableInputError
+from opforge.errors import CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 from opforge.foundation.environment import HEADER_VARIABLES
-from opforge.foundation.files import write_file
 from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
-from . import compilers, diagnostics, library_record, ninja, object_reuse, precompiled_header
+from . import diagnostics, library_record, ninja
+from .attempt import Attempt, run_steps
 from .job import Job
-from .reads import assembled, questions
 from .reads.depfile import read_depfile
-from .reads.files_read import arguments, compiler_folders, reads_of_step, search_folders, source_folders
+from .reads.files_read import compiler_folders, search_folders, source_folders
 from .reads.provenance import Provenance, Read
-from .reads.questions import Questions, content_of
+from .reads.questions import content_of
+from .reads.surroundings import Surroundings
 
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
@@ -161,7 +159,7 @@ def _link_without_stubs(job: Job, work: str, link: Step) -> None:
     os.unlink(os.path.join(work, link.output))
     inputs = tuple(name for name in link.inputs if name not in job.plan.stubs)
     argv = tuple(word for word in link.argv if word not in job.plan.stubs)
-    _run_steps(job, work, [link._replace(inputs=inputs, argv=argv)])
+    run_steps(job, work, [link._replace(inputs=inputs, argv=argv)])
 
 
 def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> Run:
@@ -174,74 +172,54 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     provenance = Provenance(
         job.roots, disk, job.toolchain.trusted_roots(), packages, job.plan.outside(), job.plan.sources
     )
-    previous: dict[tuple[str, str], Stamp] = {}
+    stamps: dict[tuple[str, str], Stamp] = {}
     looked_for: tuple[object, object] | None = None
     changed: list[str] = []
     written: list[str] = []
     precompiles = job.toolchain.precompiles
-    for attempt in range(ATTEMPTS):
+    for number in range(ATTEMPTS):
         started, day = _touch(os.path.join(work, "started")), value_of(TODAY)
         around = provenance.surroundings(
             work, started, source_folders(job), [*search_folders(job), *compiler_folders(job)]
         )
-        reused = object_reuse.take(job, work, steps, disk) if job.reuse and attempt == 0 else {}
-        run = [step for step in steps if step.output not in reused]
-        kept, data = [step for step in steps if step.output in reused], set[str]()
-        read = partial(_reads, job, work, provenance, reused, written, data, kept)
-        taken = _Taken(reused, kept, disk if job.reuse and attempt == 0 else None)
-        shared = _share_header(job, work, run, read, taken) if precompiles else None
-        precompiles = shared is not None
-        run, output, reads = shared or (run, _run_steps(job, work, run), read(run))
-        everything = sorted({read for of_step in reads.values() for read in of_step})
-        stamps = provenance.stamps(everything)
-        changed = [
-            read.path
-            for read in everything
-            if around.has_changed(
-                read.path, stamps.get(read.location), previous.get(read.location), provenance.is_own(read)
-            )
-        ]
+        attempt = Attempt(job, work, steps, provenance, disk if job.reuse and number == 0 else None, written)
+        precompiles = attempt.run(precompiles)
+        before, stamps = stamps, provenance.stamps(attempt.everything)
+        changed = _changed(attempt.everything, provenance, around, stamps, before)
         if not changed:
             if job.plan.abi == FACADE:
-                _check_branches(job, everything)
-            inputs, of_units, has_day = _collect(job, work, steps, reads, reused, data, provenance)
+                _check_branches(job, attempt.everything)
+            inputs, of_units, has_day = attempt.inputs()
             looked = {path for own in (inputs, *of_units.values()) for path in provenance.looked_for(own)}
             changed = [path for path in sorted(looked) if around.has_come_or_gone(path)]
             looked_for_before, looked_for = looked_for, (inputs.present, inputs.answers)
-            if provenance.stamps(everything) != stamps:
+            if provenance.stamps(attempt.everything) != stamps:
                 changed = ["a file changed while it was being read"]
             elif has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
-                object_reuse.keep(job, work, of_units)
-                _keep_header(job, work, run, taken, reads, provenance)
-                titles = [step.title for step in steps if step.output in reused]
-                return Run(inputs.without([OPFORGE_ABI.name]), stamps, titles, output)
-        elif attempt == ATTEMPTS - 2:
+                attempt.keep(of_units)
+                return Run(inputs.without([OPFORGE_ABI.name]), stamps, attempt.reused_titles(), attempt.output)
+        elif number == ATTEMPTS - 2:
             # A file that a flag names and that every run changes is an output of the compiler, not an input.
             written = changed
-        previous = dict(stamps)
-        _remove_objects(work, run)
+        attempt.remove_objects()
     raise UnstableInputError.of(job.plan.op, changed)
 
 
-def _collect(
-    job: Job,
-    work: str,
-    steps: Sequence[Step],
-    reads: Mapping[str, Sequence[Read]],
-    reused: Mapping[str, Inputs],
-    data: set[str],
+def _changed(
+    reads: Iterable[Read],
     provenance: Provenance,
-) -> tuple[Inputs, dict[Step, Inputs], bool]:
-    """Returns what a build and each compiled unit depend on, and whether a file that they read has a date."""
-    asked = _questions(job, work, steps, reads, reused, data)
-    folders, collect = (search_folders(job), compiler_folders(job)), provenance.collect
-    compiled = [step for step in steps if step.unit and step.output not in reused]
-    of_units = {step: collect(reads[step.output], *folders, asked[step.output]) for step in compiled}
-    of_all = questions.of_all(asked.values())
-    everything = sorted({read for of_step in reads.values() for read in of_step})
-    return collect(everything, *folders, of_all), of_units, of_all.has_day
+    around: Surroundings,
+    stamps: Mapping[tuple[str, str], Stamp],
+    before: Mapping[tuple[str, str], Stamp],
+) -> list[str]:
+    """Returns the files that may have changed since a run began, by their stamps after it and after the run before."""
+    return [
+        read.path
+        for read in reads
+        if around.has_changed(read.path, stamps.get(read.location), before.get(read.location), provenance.is_own(read))
+    ]
 
 
 def _check_branches(job: Job, reads: Iterable[Read]) -> None:
@@ -258,209 +236,6 @@ def _check_branches(job: Job, reads: Iterable[Read]) -> None:
                 raise diagnostics.branch_by_version(job.plan.op, path, line, macro)
 
 
-def _reads(
-    job: Job,
-    work: str,
-    provenance: Provenance,
-    reused: Mapping[str, Inputs],
-    written: Collection[str],
-    data: set[str],
-    kept: Sequence[Step],
-    run: Sequence[Step],
-) -> dict[str, list[Read]]:
-    """Returns the reads of each step by its output: of the steps that were run, and of those whose objects are kept."""
-    list_assembled = partial(_assembled_files, job, work)
-    return {
-        step.output: reads_of_step(job, work, step, provenance, reused, written, data, list_assembled)
-        for step in (*run, *kept)
-    }
-
-
-@dataclass
-class _Taken:
-    """Objects and headers that a run takes from the store."""
-
-    reused: dict[str, Inputs]
-    """The inputs of each object, by its name."""
-    kept: list[Step]
-    """The steps whose objects these are."""
-    disk: Disk | None
-    """None if nothing may be taken."""
-    header: tuple[Step, RootedPath] | None = None
-    """The step that makes a precompiled header which the store keeps, with a unit that can use it."""
-
-
-def _share_header(
-    job: Job, work: str, steps: Sequence[Step], read: Callable[[Sequence[Step]], dict[str, list[Read]]], taken: _Taken
-) -> tuple[list[Step], str, dict[str, list[Read]]] | None:
-    """Runs steps with a precompiled header if that saves time. `read` returns what steps have read that have been run.
-
-    Returns the steps that were run, what the compilers printed, and what was read. None if there is no such header, or
-    if the units are not the same without it: then nothing is compiled. Raises CompileError, BuildResourceError.
-    """
-    run = _with_header(job, work, steps, taken)
-    making = next((step for step in run if step.output == precompiled_header.OUTPUT), None)
-    if making is None:
-        return None
-    sharing = [step.output for step in run if precompiled_header.uses_header(step)]
-    if making.output in taken.reused:  # it is there: nothing makes it
-        run = [step for step in run if step != making]
-        taken.kept.append(making)
-    try:
-        output = _run_steps(job, work, run)
-    except (CompileError, BuildResourceError) as error:
-        # The number of cores decides whether there is such a header: it must not decide whether the op can be built.
-        # Without it less of the disk and of the memory is needed.
-        failed = [step for step in steps if isinstance(error, CompileError) and step.title == error.step]
-        if any(step.output not in sharing for step in failed):
-            raise
-        if failed:
-            _run_steps(job, work, failed)  # usually the header is not the reason
-        with suppress(OSError):
-            os.unlink(job.log)
-    else:
-        reads = read(run)
-        is_faithful = _is_faithful(job, reads[making.output], {read for name in sharing for read in reads[name]})
-        if is_faithful or not sharing:
-            for name in sharing:
-                reads[name] += reads[making.output]
-            taken.header = taken.header if is_faithful else None
-            return run, output, reads
-    _remove_objects(work, [*run, making])
-    taken.kept[:] = [step for step in taken.kept if step != making]
-    taken.reused.pop(making.output, None)
-    return None
-
-
-def _with_header(job: Job, work: str, steps: Sequence[Step], taken: _Taken) -> list[Step]:
-    """Returns the steps with one that makes a precompiled header and those that use it, if that saves time.
-
-    If the store has the header, it is taken. One that is kept is also made where a unit is being edited, as this will
-    probably not be the last time; if there are processors for it, beside the units, which then do not wait for it.
-    """
-    share = partial(precompiled_header.apply, job.plan, steps, job.jobs, job.roots, work)
-    if not object_reuse.keeps_header(job):
-        return share()
-    run = share(pays_for_one=True)
-    unit = next((step.unit for step in run if step.unit and precompiled_header.uses_header(step)), None)
-    if unit is None:
-        return run
-    taken.header = run[0], unit
-    if taken.disk:
-        inputs = object_reuse.take_header(job, work, *taken.header, taken.disk)
-        if inputs:
-            taken.reused[run[0].output] = inputs
-            return run
-    if not job.reuse or not any(object_reuse.is_edited(job, step) for step in steps):
-        return share()
-    return [run[0], *steps] if sum(map(precompiled_header.uses_header, run)) < job.jobs else run
-
-
-def _keep_header(
-    job: Job, work: str, run: Sequence[Step], taken: _Taken, reads: Mapping[str, Sequence[Read]], provenance: Provenance
-) -> None:
-    """Stores the precompiled header that this run has made, if the store keeps it, with what it was made from.
-
-    What its units read and ask for is left out: ops share it.
-    """
-    if taken.header and taken.header[0] in run:
-        making, unit = taken.header
-        step = next(step for step in run if step.unit == unit)
-        of_header = reads[making.output]
-        (asked,) = _questions(job, work, [step], {step.output: of_header}, {}, ()).values()
-        inputs = provenance.collect(of_header, search_folders(job), compiler_folders(job), asked)
-        object_reuse.keep_header(job, work, making, unit, inputs)
-
-
-def _is_faithful(job: Job, of_header: Collection[Read], of_units: Collection[Read]) -> bool:
-    """Returns whether the units that share a precompiled header, by their objects, are the same without it."""
-    named = {*search_folders(job)}
-    own = [folder for folder in job.toolchain.search_folders() if folder not in named]
-    return precompiled_header.is_faithful(of_header, of_units, own)
-
-
-def _remove_objects(work: str, steps: Sequence[Step]) -> None:
-    """Removes the objects that steps have compiled, so that they run again."""
-    for step in steps:
-        if (step.depfile or step.unit) and os.path.exists(os.path.join(work, step.output)):
-            os.unlink(os.path.join(work, step.output))
-
-
-def _questions(
-    job: Job,
-    work: str,
-    steps: Sequence[Step],
-    reads: Mapping[str, Sequence[Read]],
-    reused: Mapping[str, Inputs],
-    data: Collection[str],
-) -> dict[str, Questions]:
-    """Returns the questions in the files that each step has read, by its output.
-
-    It runs the preprocessor first if macros name the headers. `data` are files that the preprocessor has not read.
-    """
-    words = [word for step in steps for word in arguments(step.argv)]
-    everything = {read for of_step in reads.values() for read in of_step}
-    own = {read.path for read in everything if not read.tree}
-    is_clang = getattr(job.toolchain, "is_clang", False)
-    is_dated = bool(os.environ.get(questions.DATE)) and not is_clang  # older clangs know no SOURCE_DATE_EPOCH
-    paths = {read.path for read in everything}.difference(data)
-    in_files = questions.in_files(paths, own, words, is_dated)
-    units = {step.output: step for step in steps if step.unit}
-    asked = dict[str, Questions]()
-    for output, of_step in reads.items():
-        paths = {read.path for read in of_step}
-        asking = {"", *paths} & in_files.keys()
-        here = questions.of_all(in_files[path] for path in asking)
-        names = here.names | questions.implied_names(words, paths, is_clang)
-        is_unclear = False
-        if output in reused:
-            names |= {*reused[output].asked_names()}
-            is_unclear = any(answer.question == NAMES for answer in reused[output].answers)
-        elif here.expressions and output in units:
-            expanded = _expanded_names(job, work, units[output], here.expressions)
-            names |= expanded or set()
-            is_unclear = expanded is None and any(in_files[path].expressions for path in asking & own)
-        asked[output] = here._replace(names=names, asks_for_any=here.asks_for_any or is_unclear)
-    return asked
-
-
-def _expanded_names(job: Job, work: str, step: Step, expressions: Iterable[bytes]) -> set[str] | None:
-    """Returns the headers for which a unit asks by macros; None if these cannot be expanded."""
-    macros = questions.macros_step(step)
-    _run_steps(job, work, [macros])
-    expansion = questions.expansion_step(getattr(job.toolchain, "host", job.toolchain).argv, work, macros, expressions)
-    try:
-        _run_steps(job, work, [expansion], keeps_log=False)
-    except CompileError:  # a condition that was passed over, or is from before, need not fit the macros
-        return None
-    return questions.expanded_names(os.path.join(work, expansion.output))
-
-
-def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) -> Iterable[str] | None:
-    """Returns the files that the assembler reads for a unit, by compiling it again; None if that shows none.
-
-    `folders` are those in which it looks for them.
-    """
-    if "-MD" not in step.argv:
-        return None
-    is_clang = getattr(getattr(job.toolchain, "host", job.toolchain), "is_clang", False)
-    try:
-        if not assembled.is_assembly(step):
-            again = assembled.assembly_step(step, is_clang)
-            _run_steps(job, work, [again], keeps_log=False)
-            names = assembled.names_in(os.path.join(work, again.output))
-            if names is not None:
-                return assembled.files_named(names, folders)
-        again = assembled.listing_step(step, is_clang)
-        _run_steps(job, work, [again], keeps_log=False)
-    except BuildError:  # a device's compiler, or too little memory: the objects are complete without it
-        return None
-    listing = os.path.join(work, again.assembled)
-    if not os.path.isfile(listing):  # the assembler lists nothing
-        return None
-    return [os.path.join(work, name) for name in read_depfile(listing, work)]
-
-
 def _touch(path: str) -> int:
     """Creates a file anew: not every file system sets times. Returns its ctime in the disk's nanoseconds."""
     with suppress(FileNotFoundError):
@@ -468,42 +243,3 @@ def _touch(path: str) -> int:
     with open(path, "xb"):
         pass
     return os.stat(path).st_ctime_ns
-
-
-def _run_steps(job: Job, work: str, steps: Sequence[Step], keeps_log: bool = True) -> str:
-    """Runs the steps. Returns what the compilers printed. Raises CompileError, BuildResourceError.
-
-    `keeps_log` says whether the output of a failure is kept for the user; not if the build goes on without the steps.
-    """
-    outcome = compilers.run_steps(job, work, steps)
-    missing = _missing_output(work, steps, outcome)
-    if outcome.status or missing:
-        log = job.log if keeps_log else ""
-        try:
-            if log:
-                write_file(log, outcome.output.encode("utf-8", "surrogateescape"))
-        except OSError:
-            log = ""  # the error message alone has to do
-        if missing:
-            raise diagnostics.missing_output(job.plan.op, *missing, log)
-        is_on_facade = job.plan.abi == FACADE
-        raise diagnostics.build_error(job.plan.op, outcome.status, outcome.output, log, work, is_on_facade)
-    return diagnostics.compiler_output(outcome.output)
-
-
-def _missing_output(work: str, steps: Sequence[Step], outcome: ninja.Outcome) -> tuple[Step, str] | None:
-    """Returns the first step that succeeded without writing one of its files, and that file's name; or None.
-
-    If a step failed, only the steps that wrote its inputs are known to have succeeded: its own message about a missing
-    input would not help.
-    """
-    succeeded = list(steps)
-    if outcome.status:
-        lines = [line.split() for line in outcome.output.splitlines() if line.startswith("FAILED:")]
-        inputs = {name for step in steps if any(step.output in line for line in lines) for name in step.inputs}
-        succeeded = [step for step in steps if step.output in inputs]
-    for step in succeeded:
-        for name in filter(None, (step.output, step.depfile)):
-            if not os.path.isfile(os.path.join(work, name)):
-                return step, name
-    return None

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from types import TracebackType
 
@@ -79,10 +79,8 @@ class Jobserver:
                     if self.stopped:
                         raise KeyboardInterrupt
                     select.select([self._tokens], [], [], POLL_SECONDS)
-                    try:
+                    with suppress(BlockingIOError):
                         held += os.read(self._tokens, count - len(held))
-                    except BlockingIOError:
-                        continue
             yield
         finally:
             if held:
@@ -110,11 +108,9 @@ class Jobserver:
 
 def _end(process: subprocess.Popen[str]) -> None:
     """Makes a supervisor end its build; it may have ended already."""
-    try:
+    with suppress(OSError, ValueError):
         if process.stdin is not None:
             os.write(process.stdin.fileno(), b"\n")
-    except (OSError, ValueError):
-        return
 
 
 def current() -> Jobserver | None:

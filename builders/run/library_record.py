@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.builders.declaration.abi import FACADE, INTERFACE, PLAIN, REGISTER, STABLE, WITH_MODULES
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.inspection import elf, symbol_scope
+from opforge.builders.inspection.elf_file import ElfFile
 from opforge.cache.filesystem.disk import digest_of
 from opforge.foundation import settings
 
 from . import diagnostics
 from .job import Job
 from .reads.files_read import arguments, linker_folders, run_paths, search_folders
-
-if TYPE_CHECKING:
-    from opforge.builders.inspection.elf_file import ElfFile
 
 log = logging.getLogger("opforge")
 

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
@@ -233,14 +233,12 @@ def _follow(process: subprocess.Popen[str], on_progress: Progress | None) -> Out
             status = 1  # if SIGCHLD is ignored, or other code reaps every child, wait() returns 0 for lack of a status
         return Outcome(status if status >= 0 else 128 - status, "".join(output))
     finally:
-        try:
+        with suppress(BrokenPipeError):
             # The newline makes the supervisor kill the build. Closing the pipe is not enough: a worker that was forked
             # meanwhile holds it open.
             if process.returncode is None:  # a write to a process that has ended is SIGPIPE, at which gdb stops
                 process.stdin.write("\n")
             process.stdin.close()
-        except BrokenPipeError:
-            pass
         process.stdout.close()
         process.wait()
 

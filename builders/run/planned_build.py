@@ -8,14 +8,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.builders import toolchains
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.description import description_key
 from opforge.builders.declaration.kernel_roots import TRUSTED_ROOTS
-from opforge.builders.declaration.op_spec import root_paths
+from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.lookup import remembered_lookups
+from opforge.builders.lookup.remotes import Building
 from opforge.builders.planner import make_plan
 from opforge.builders.resources import raise_if_exhausted
 from opforge.builders.waiting import expected_time
@@ -24,6 +25,7 @@ from opforge.cache.filesystem import lock
 from opforge.cache.keys import key_of
 from opforge.cache.layout import entry_name
 from opforge.cache.maintenance import limits as bounds
+from opforge.cache.schema import FormatError
 from opforge.cache.single_flight import BuildResult, SharedFailure, alone, keep, staged
 from opforge.cache.store import Match, Rejected, RejectedRecord, Store
 from opforge.errors import (
@@ -41,19 +43,13 @@ from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.events import emit
 from opforge.foundation.remembered_values import FlatStamps
 
-from . import timeline
+from . import ninja, timeline
 from .diagnostics import parse_diagnostics
 from .executor import execute, read_before
 from .job import Job
 from .memory_needs import MemoryNeeds
 from .parallelism import chosen_jobs, compiler_jobs
 from .reads.surroundings import files_near
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.builders.lookup.remotes import Building
-
-    from . import ninja
 
 log = logging.getLogger("opforge")
 
@@ -103,8 +99,6 @@ class PlannedBuild:
         """The files that the build has read, if it failed; and the key of the state of the sources."""
         self._building: Building | None = None
         if announce and settings.remotes():
-            from opforge.builders.lookup.remotes import Building
-
             self._building = Building(spec, store)
 
     def _new_job(self, jobs: int | None, learnt: Sequence[tuple[str, int]]) -> Job:
@@ -184,8 +178,16 @@ class PlannedBuild:
             yield result
 
     def admit(self, result: BuildResult) -> Match:
-        """Checks the result of `run` and publishes it. Returns the entry. Raises CacheDirError."""
-        return keep(self._store, self._plan.key, self._description, self._roots, result)
+        """Checks the result of `run` and publishes it. Returns the entry. Raises CacheDirError, BuildError."""
+        try:
+            return keep(self._store, self._plan.key, self._description, self._roots, result)
+        except FormatError as error:
+            strange = next(_not_utf8([result.record, result.inputs.to_json()]), None)
+            if strange is None:
+                raise
+            problem = f"it cannot be recorded: its record would name {strange!a}, which is not UTF-8"
+            advice = "Rename that file or folder, or correct the variable that names it"
+            raise BuildError(f"{self._spec.name}: {problem}. {advice}.", self._spec.name) from error
 
     def done(self, match: Match) -> Entry:
         """Counts the build, enforces the store's limits and remembers the outcome. Returns the entry."""
@@ -226,6 +228,16 @@ class PlannedBuild:
     def _progress(self, done: int, total: int, title: str) -> None:
         lock.progress(self._lock, f"step {done} of {total}, log {self._job.log}")
         (self._on_progress or self._line.step)(done, total, title)
+
+
+def _not_utf8(value: Any) -> Iterator[str]:
+    """Yields each text in a record that has a byte of no character in it: names of files may have any."""
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for pair in value.items() for part in pair for text in _not_utf8(part))
+    elif isinstance(value, (list, tuple)):
+        yield from (text for part in value for text in _not_utf8(part))
 
 
 def _store_problem(root: str, error: OSError) -> CacheDirError | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.errors import BuilderError, OpIncompatibleError
 from opforge.fast_path import lookup
-from opforge.foundation import environment
+from opforge.foundation import environment, settings
 
 if TYPE_CHECKING:
     from opforge.builders.declaration.op_spec import OpSpec
@@ -83,8 +83,6 @@ def plan_variables(spec: OpSpec) -> list[tuple[bytes, bytes]]:
 
 def read_variables(spec: OpSpec) -> tuple[str, ...]:
     """Returns the names of the variables that a spec's compilers read: search paths, flags, and the user's list."""
-    from opforge.foundation import settings
-
     import_path = _import_path(spec)
     own = () if import_path in ("", HOST) else getattr(_import(import_path, spec), "passed_env", ())
     return (*environment.COMPILER_VARIABLES, *own, *settings.compiler_env())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
@@ -17,9 +18,6 @@ from . import source_translation
 from .discovery import probe, programs
 from .host import HostToolchain, objects_of, plan_options
 from .toolchain import DevicePart, HostedToolchain, Toolchain
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
 
 SHAPE = {"root": str, "stamp_file": str, "include": list, "lib": list}
 """The entries of every device compiler's info, with their types.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.flag_paths import with_files
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
@@ -19,9 +19,6 @@ from opforge.foundation.lazy import cached_property
 from .discovery import probe, programs
 from .discovery.programs import which
 from .toolchain import Toolchain
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
 
 CANDIDATES = ("g++", "clang++")
 CXX_NAMES = {"gcc": "g++", "cc": "c++", "clang": "clang++"}

@@ -12,14 +12,15 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from opforge.accelerator import archs
 from opforge.builders.declaration.abi import FACADE, STABLE, TORCH
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.machine import torch_built_for
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.builders.facade import flags as facade
 from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import ToolchainError, ToolchainNotFoundError
 from opforge.foundation import settings
@@ -29,10 +30,6 @@ from .discovery import cuda_toolkits, probe, programs
 from .discovery.programs import which
 from .host import compile_step, prefix_maps
 from .toolchain import DevicePart, Toolchain
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.layout import Layout
 
 PROGRAMS = ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "bin/nvcc.profile")
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h", "cuda/version", "cub/version.cuh")

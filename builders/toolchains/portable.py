@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from opforge.builders.declaration.op_spec import OpSpec
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 
 from .host import HostToolchain, machine_of
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.filesystem.disk import Disk
-    from opforge.cache.layout import Layout
+from .zig import ZigToolchain
 
 
 def find_for_cpu(spec: OpSpec, layout: Layout, disk: Disk) -> HostToolchain:
@@ -29,6 +28,5 @@ def find_portable(arch: Sequence[str], sysroot: str, layout: Layout, disk: Disk)
         from .sysroot import SysrootToolchain
 
         return SysrootToolchain(layout, disk, sysroot)
-    from .zig import ZigToolchain
 
     return ZigToolchain(layout, disk, machine_of(arch, os.uname().machine))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from opforge.builders.declaration.build_plan import BuildPlan, Step
+from opforge.builders.declaration.op_spec import OpSpec
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.filesystem.disk import Disk
-    from opforge.cache.layout import Layout
 
 
 class DevicePart(NamedTuple):

@@ -8,12 +8,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.builders.declaration.build_plan import BuildPlan, Step
 from opforge.builders.declaration.machine import package_folder
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
@@ -25,9 +26,6 @@ from .discovery import probe
 from .host import HostToolchain
 from .portable import find_for_cpu
 from .toolchain import HostedToolchain
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "triton_worker.py")
 INSTALL = "pip install 'opforge[triton]'"

@@ -106,4 +106,5 @@ class TritonOpBuilder(OpBuilder):
         return with_variants(self.kernels) if self.compiles_configs else self.kernels
 
     def _op(self, kernels: Kernels, origin: str, library: Any) -> TritonOp:
-        return TritonOp(self.name, kernels, python_functions(self.python_functions, kernels), origin, library)
+        further = python_functions(self.python_functions, kernels, self.name)
+        return TritonOp(self.name, kernels, further, origin, library)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.builders.declaration.description import description_key
 from opforge.builders.lookup import tuned
 from opforge.builders.lookup.tuned import WantedResult
 from opforge.builders.toolchains.triton import compiled_archs
 from opforge.errors import OpforgeError
+from opforge.fast_path.library import Entry
 
 from .kernel import Kernel
 from .launching import Choice, PrebuiltKernels, TritonOp
-
-if TYPE_CHECKING:
-    from opforge.fast_path.library import Entry
 
 log = logging.getLogger("opforge")
 # A builder is a TritonOpBuilder, whose module imports this one.
@@ -48,7 +46,7 @@ def chosen(builder: Any, entry: Entry, kernels: PrebuiltKernels) -> dict[str, li
     if made and builder.compiles_configs:
         problem = absent(made, kernels.images(), what.target)
     if problem:
-        tuned.warn(what.op, outcome.found.path, problem)
+        tuned.warn(builder.spec(), outcome.found.path, problem)
     return {} if problem else made
 
 

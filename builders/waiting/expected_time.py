@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from opforge.builders.declaration.build_plan import BuildPlan
+from opforge.cache.layout import Layout
 from opforge.cache.maintenance import listing
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.build_plan import BuildPlan
-    from opforge.cache.layout import Layout
 
 log = logging.getLogger("opforge")
 UNIT_SECONDS = 3.0

@@ -140,12 +140,10 @@ if hasattr(os, "register_at_fork"):
 
 def _remove_link(path: str) -> None:
     """Removes a link in the lock's place: to lock what it leads to would change the times of another's file."""
-    try:
+    with suppress(OSError):  # there is no such file yet, or it cannot be removed; `acquire` reports that
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
             os.unlink(path)
-    except OSError:
-        return  # there is no such file yet, or it cannot be removed; `acquire` reports that
 
 
 def _wait(

@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from opforge.foundation import formats, remembered_values
@@ -94,7 +94,7 @@ def zero(store: str) -> bool:
     """Begins a new count of a store; all that was counted before stays. Returns whether that could be written."""
     now = read(store).all.amounts
     for folder in remembered_values.folders():
-        try:
+        with suppress(OSError):
             make_folder(folder)
             if not remembered_values.is_private(folder):
                 continue
@@ -104,8 +104,6 @@ def zero(store: str) -> bool:
                 stores.setdefault(store, {})["zeroed"] = {"at": time.time(), "all": now}
                 _write_sums(folder, data)
             return True
-        except OSError:
-            continue
     return False
 
 
@@ -115,13 +113,11 @@ def fold() -> None:
     Nothing is done while another process does it, or if it fails: the next process tries again.
     """
     for folder in _folders():
-        try:
+        with suppress(OSError):
             if os.stat(os.path.join(folder, COUNTS)).st_size > MAX_COUNTS_BYTES:
                 with _locked(folder) as is_locked:
                     if is_locked:
                         _fold(folder)
-        except OSError:
-            continue
 
 
 def _fold(folder: str) -> None:
@@ -173,7 +169,7 @@ class _Sums:
     def add_sums(self, data: Mapping[str, Any]) -> None:
         """Adds the sums of a file. A store that is not readable is left out."""
         for store, sums in data.get("stores", {}).items():
-            try:
+            with suppress(*UNREADABLE):  # a machine's own note: it may be lost, whatever it holds
                 if "all" in sums:
                     for day, amounts in sums["days"].items():
                         _add(self.days.setdefault(store, {}).setdefault(day, {}), _checked(amounts))
@@ -181,8 +177,6 @@ class _Sums:
                 if "zeroed" in sums:
                     zeroed = float(sums["zeroed"]["at"]), _checked(sums["zeroed"]["all"])
                     self.zeroed[store] = max(zeroed, self.zeroed.get(store, zeroed), key=lambda item: item[0])
-            except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
-                continue
 
     def _add_all(self, store: str, amounts: Amounts, first: float, last: float) -> None:
         _add(self.all.setdefault(store, {}), amounts)
@@ -239,11 +233,9 @@ def _folders() -> list[str]:
     """Returns the folders that may hold counts, and that only this user can have written."""
     folders = []
     for folder in remembered_values.folders():
-        try:
+        with suppress(OSError):
             if remembered_values.is_private(folder):
                 folders.append(folder)
-        except OSError:
-            continue
     return folders
 
 
@@ -254,12 +246,10 @@ def _logs(folder: str, folded: Any) -> list[str]:
 
 
 def _read_sums(folder: str) -> dict[str, Any]:
-    try:
+    with suppress(*UNREADABLE):  # a machine's own note: it may be lost, whatever it holds
         data = read_json(os.path.join(folder, SUMS))
         if isinstance(data, dict) and data["format"] == formats.COUNTS and isinstance(data["stores"], dict):
             return data
-    except UNREADABLE:  # a machine's own note: it may be lost, whatever it holds
-        pass
     return {}
 
 

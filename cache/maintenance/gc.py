@@ -33,6 +33,7 @@ from opforge.cache.records import pins, size_log
 from opforge.errors import CacheDirError
 from opforge.foundation import settings
 from opforge.foundation.events import emit
+from opforge.foundation.files import advice_of
 
 from . import listing, parallel, pointers, unneeded
 
@@ -252,7 +253,7 @@ def _remove(trash: _Trash, eviction: Eviction) -> bool | CacheDirError:
     except FileNotFoundError:
         return False  # another process was first
     except OSError as error:
-        advice = f"{eviction.path} could not be removed. Run this as its owner"
+        advice = f"{eviction.path} could not be removed. {advice_of(error) or 'Run this as its owner'}"
         return CacheDirError(trash.layout.root, f"it cannot be changed ({error.strerror})", advice)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge.cache.filesystem.disk import Stamp
@@ -42,12 +43,10 @@ class Summaries:
         self._lines = 0
         self._summaries: dict[str, tuple[list[int], Summary]] = {}
         self._new: list[str] = []
-        try:
+        with suppress(OSError, ValueError):  # none yet, or no file of ours
             for line in read_file(self._path).splitlines():
                 self._lines += 1
                 self._add(line)
-        except (OSError, ValueError):
-            return  # none yet, or no file of ours
 
     def _add(self, line: bytes) -> None:
         try:
@@ -76,14 +75,12 @@ class Summaries:
 
         If that fails, the next listing reads more records.
         """
-        try:
+        with suppress(OSError):
             is_long = self._lines + len(self._new) > 2 * len(keys) + MAX_STALE_LINES
             if is_long or (self._new and not self._append()):
                 kept = [(key, *self._summaries[key]) for key in keys if key in self._summaries]
                 lines = [json.dumps([key, stamp, *summary]) + "\n" for key, stamp, summary in kept]
                 write_file(self._path, "".join(lines).encode())
-        except OSError:
-            return
 
     def _append(self) -> bool:
         """Appends the new lines. Returns False if the file cannot be appended to: it must be written anew."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from opforge.cache import schema
@@ -39,10 +40,8 @@ def path(layout: Layout, plan_key: str) -> str:
 def note(layout: Layout, plan_key: str, failure: Failure, read: FlatStamps) -> None:
     """Writes the failure for the waiters. `read` are the files that the build had read, as far as they are known."""
     data = {**failure._asdict(), "id": os.urandom(8).hex(), "read": [*read.paths], "stamps": [*read.numbers]}
-    try:
+    with suppress(OSError):  # a full disk may be why the build failed; the waiters then build for themselves
         write_file(path(layout, plan_key), json.dumps(data).encode())
-    except OSError:
-        return  # a full disk may be why the build failed; the waiters then build for themselves
 
 
 def latest_id(layout: Layout, plan_key: str) -> str:
@@ -76,7 +75,5 @@ def after(layout: Layout, plan_key: str, earlier_id: str, state: str) -> Failure
 
 def forget(layout: Layout, plan_key: str) -> None:
     """Removes the failure of a plan, after a build that succeeded."""
-    try:
+    with suppress(OSError):
         os.unlink(path(layout, plan_key))
-    except OSError:
-        return

@@ -19,7 +19,7 @@ from opforge.cache import schema
 from opforge.cache.keys import key_of
 from opforge.cache.layout import Layout
 from opforge.cache.ownership import is_own
-from opforge.foundation.files import make_folder, renew, temp_path, write_file
+from opforge.foundation.files import folder_names, make_folder, renew, temp_path, write_file
 
 from . import size_log, validity
 from .inputs import Inputs
@@ -40,11 +40,7 @@ def reuse(layout: Layout, unit: str, seen: validity.Observation, target: str) ->
     `seen` is shared by the units of one build, so that each file is hashed once.
     """
     folder = layout.path("objects", unit)
-    try:
-        names = [name for name in os.listdir(folder) if name.endswith(".json")]
-    except OSError:
-        return None
-    for name in names:
+    for name in filter(lambda name: name.endswith(".json"), folder_names(folder)):
         try:
             record = schema.read(os.path.join(folder, name), OBJECT_FILE)
             if record["key"] != key_of([unit, name[:-5], record["inputs"]]):

@@ -14,12 +14,13 @@ import logging
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from typing import NamedTuple
 
 from opforge.cache import schema
 from opforge.cache.layout import Layout
 from opforge.cache.schema import FormatError
-from opforge.foundation.files import is_temp_name, make_folder, renew, write_file
+from opforge.foundation.files import folder_names, is_temp_name, make_folder, renew, write_file
 
 from .schemas import ROOT
 
@@ -70,16 +71,16 @@ def set_root(layout: Layout, name: str, entries: Collection[str], owner: str = "
 
 def remove_root(layout: Layout, name: str) -> None:
     """Makes the entries of a root subject to the limits again, unless another root names them."""
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(layout.path(AREA, name))
-    except FileNotFoundError:
-        return
 
 
 def roots(layout: Layout) -> list[Root]:
     """Returns the roots of a store, by name. One that cannot be read is left out, with a warning."""
     readable = []
-    for name in _names(layout):
+    for name in folder_names(layout.path(AREA)):
+        if is_temp_name(name):
+            continue
         try:
             data = schema.read(layout.path(AREA, name), ROOT)
             readable.append(Root(name, frozenset(data["entries"]), data["owner"]))
@@ -118,10 +119,3 @@ def renew_roots(layout: Layout) -> None:
     for root in roots(layout):
         if root.owner and not root.is_orphan:
             renew(layout.path(AREA, root.name), RENEW_SECONDS)
-
-
-def _names(layout: Layout) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(layout.path(AREA)) if not is_temp_name(name))
-    except OSError:
-        return []

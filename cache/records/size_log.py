@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from opforge.cache.areas import AREAS
 from opforge.cache.layout import Layout
@@ -44,10 +44,8 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
         return
 
     def append(change: int) -> None:
-        try:
+        with suppress(OSError):
             os.write(handle, f"{change:+d}\n".encode())
-        except OSError:
-            return
 
     try:
         yield append
@@ -57,10 +55,8 @@ def appending(layout: Layout) -> Iterator[Callable[[int], None]]:
 
 def _remove(path: str) -> None:
     """Removes a log that cannot be appended to: its sum would no longer change, and the limit would not be enforced."""
-    try:
+    with suppress(OSError):  # there is none, or a folder, which `total` cannot read either
         os.unlink(path)
-    except OSError:
-        return  # there is none, or a folder, which `total` cannot read either
 
 
 def append(layout: Layout, change: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opforge.ops.optimizers.cpu_optimizer import CPUOptimizer, load_op
+from opforge.ops.host_op import host_op
+from opforge.ops.optimizers.cpu_optimizer import CPUOptimizer
 from opforge.ops.optimizers.launch import Group, Launch
 from opforge.ops.optimizers.list_optimizer import Params
 
@@ -62,7 +63,7 @@ class CPUAdagrad(CPUOptimizer):
 
     def _update(self, launch: Launch) -> None:
         group = launch.group
-        load_op(self.builder).multi_adagrad_(
+        host_op(self.builder).multi_adagrad_(
             launch.params,
             launch.grads,
             [state["sum"] for state in launch.states],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from opforge.foundation.fork_lock import ForkLock
 from opforge.ops import pinned
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 
 from . import tensors
 from .future import Future, Transfer
@@ -58,7 +58,7 @@ class Queue:
             ValueError: An option is out of its range, or the engine is unknown.
             OSError: The engine, or each of them, cannot be used here; the text has the reasons.
         """
-        self.op = op or load_op("AsyncIOBuilder")
+        self.op = op or host_op("AsyncIOBuilder")
         self.block_size, self.depth, self.workers = block_size, depth, workers
         for name, value, limit in (
             ("block_size", block_size, 1 << 30),
@@ -273,7 +273,7 @@ def write(path: Any, tensor: Any, offset: Any = 0) -> Future:
 
 def report() -> dict[str, str]:
     """Returns each engine with the reason why it cannot be used here, "" if it can."""
-    op, reasons = load_op("AsyncIOBuilder"), {}
+    op, reasons = host_op("AsyncIOBuilder"), {}
     for engine in ENGINES:
         queue, reasons[engine] = _start(op, engine, 4096, 1, 1, True)
         if queue:

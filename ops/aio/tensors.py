@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from operator import index
 from typing import Any
 
@@ -31,7 +32,7 @@ def offsets(torch: Any, tensor: Any, offset: Any) -> tuple[Any, int, int]:
         least = most = index(offset)
         row_bytes = tensor.nbytes
         if most + row_bytes < 1 << 63 and least >= 0:
-            rows = torch.tensor([most], dtype=torch.int64)
+            rows = torch.tensor([most], dtype=torch.int64, device="cpu")
     if least < 0:
         raise ValueError(f"offset {least}: expected 0 or more")
     if most + row_bytes >= 1 << 63:
@@ -40,7 +41,12 @@ def offsets(torch: Any, tensor: Any, offset: Any) -> tuple[Any, int, int]:
 
 
 def freeze(torch: Any, tensor: Any) -> None:
-    """Makes the storage one that cannot be resized: that would free the memory that the kernel still uses."""
+    """Makes the storage one that cannot be resized: that would free the memory that the kernel still uses.
+
+    Without numpy, which torch does not require, there is no way to do so.
+    """
     storage = tensor.untyped_storage()
     if storage.resizable():
-        torch.empty(0, dtype=torch.uint8).set_(storage, 0, (0,), (1,)).numpy()  # torch's own way to the flag
+        own = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (0,), (1,))
+        with contextlib.suppress(RuntimeError):  # Numpy is not available
+            own.numpy()  # torch's own way to the flag

@@ -43,7 +43,7 @@ def _bytes_of(torch: Any, op: Any, tensor: Any) -> Tensor:
         return cast("Tensor", tensor)
     if tensor.is_contiguous():  # the usual case takes a quarter of the time
         return cast("Tensor", tensor.detach().view(-1).view(torch.uint8))
-    numbers = torch.tensor([tensor.shape, tensor.stride()], dtype=torch.int64)
+    numbers = torch.tensor([tensor.shape, tensor.stride()], dtype=torch.int64, device="cpu")
     if not op.is_one_block(tensor.dim(), numbers[0].data_ptr(), numbers[1].data_ptr()):
         raise ValueError(
             f"cast_to_byte_tensor: strides {tensor.stride()} for shape {tuple(tensor.shape)} leave gaps or overlap: "

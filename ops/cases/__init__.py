@@ -6,7 +6,7 @@ kernel package by an entry point in the group GROUP, whose name is ORG/NAME. doc
 
 from __future__ import annotations
 
-import importlib
+from pkgutil import resolve_name
 from typing import Any
 
 from .case import ORDINARY, OURS, Call, Case, MissingError, Place, Prepared, Promise, Seconds
@@ -60,8 +60,7 @@ CASES: dict[str, str] = {
 
 def load_cases(path: str) -> tuple[Case, ...]:
     """Imports and returns the cases at "module:NAME". Raises what that import raises, AttributeError, and TypeError."""
-    module, _, name = path.partition(":")
-    found = getattr(importlib.import_module(module), name)
+    found = resolve_name(path)
     cases = (found,) if isinstance(found, Case) else found
     if not (isinstance(cases, tuple) and cases and all(isinstance(case, Case) for case in cases)):
         raise TypeError(f"{path!r} is not a Case, or a tuple of them")

@@ -6,16 +6,14 @@ line with a number of calls the seconds and the processor seconds of one call.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from pkgutil import resolve_name
 
 from .case import Call, MissingError, Place, Seconds
 
@@ -122,9 +120,7 @@ def _end(processes: list[subprocess.Popen[str]]) -> None:
 
 def main() -> None:
     """Runs one rank until its input ends."""
-    module, _, name = sys.argv[1].partition(":")
-    prepare: Callable[[Rank], Callable[[], Any]] = getattr(importlib.import_module(module), name)
-    call = prepare(Rank(**json.loads(sys.argv[2])))
+    call = resolve_name(sys.argv[1])(Rank(**json.loads(sys.argv[2])))
     call()
     _say("ready")
     for line in sys.stdin:

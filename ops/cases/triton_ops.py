@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
@@ -345,13 +346,7 @@ LAMB = _optimizer(optimizers.FUSED_LAMB, "fused_lamb_")
 
 def _written(where: str, positions: tuple[int, ...], _loaded: Any) -> Function:
     """Returns a function of a module of ops.triton that writes its arguments, which then returns what it wrote."""
-    import importlib
-
-    module, _, name = where.partition(":")
-    function = importlib.import_module(f"opforge.ops.triton.{module}")
-    for part in name.split("."):
-        function = getattr(function, part)
-    run: Any = function
+    run = resolve_name(f"opforge.ops.triton.{where}")
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         run(*arguments, **keywords)

@@ -31,6 +31,17 @@ class FPQuantizer:
     """
 
     def __init__(self, group_size: int = 512, q_bits: int = 8, q_mantissa_bits: int = 3) -> None:
+        if q_bits not in (12, 8, 6, 4):
+            raise ValueError(f"q_bits is {q_bits!r}, expected 12, 8, 6 or 4")
+        if q_bits == 8 and q_mantissa_bits not in (3, 2):
+            raise ValueError(f"q_mantissa_bits is {q_mantissa_bits!r}, expected 3 or 2 for 8 bits")
+        if not hasattr(type(group_size), "__index__") or group_size < 1:
+            raise ValueError(f"group_size is {group_size!r}, expected a whole number, at least 1")
+        if group_size * q_bits % 8:
+            expected = (
+                f"a multiple of {4 if q_bits == 6 else 2}: the codes of a group, of {q_bits} bits each, are whole bytes"
+            )
+            raise ValueError(f"group_size is {group_size}, expected {expected}")
         self.group_size = group_size
         self.q_bits = q_bits
         self.q_mantissa_bits = q_mantissa_bits
@@ -166,7 +177,8 @@ def _rows(values: Tensor, group_size: int, q_bits: int) -> Tensor:
 
 def _seed(seed: int | None, generator: Any) -> int:
     if seed is None:
-        return int(torch.randint(2**63 - 1, (), generator=generator))
+        device = "cpu" if generator is None else generator.device
+        return int(torch.randint(2**63 - 1, (), generator=generator, device=device))
     return seed - 2**64 if seed >= 2**63 else seed  # torch.initial_seed() may be any number of 64 bits
 
 

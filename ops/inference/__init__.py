@@ -290,7 +290,8 @@ def softmax(
         scores = scores + _alibi_of(alibi, scores.shape[0], scores.shape[1], head_offset, mp_size)
     if attn_mask is not None and attn_mask.dim() > 1:
         scores = scores + (attn_mask[:, None, None] if attn_mask.dim() == 2 else attn_mask).float()
-    distance = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+    positions = torch.arange(keys, device=scores.device)
+    distance = torch.arange(keys - queries, keys, device=scores.device)[:, None] - positions
     if triangular:
         scores = scores.masked_fill(distance < 0, -torch.inf)
     if local_attention:

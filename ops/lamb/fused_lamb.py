@@ -12,6 +12,7 @@ from opforge.ops.optimizers.checks import check_range
 from opforge.ops.optimizers.fused_optimizer import FusedOptimizer, Part
 from opforge.ops.optimizers.launch import Group, Launch
 from opforge.ops.optimizers.list_optimizer import Params
+from opforge.ops.optimizers.sharding import local_part
 
 
 class FusedLamb(FusedOptimizer):
@@ -82,16 +83,27 @@ class FusedLamb(FusedOptimizer):
         super().__init__(params, defaults, set_grad_none)
 
     def get_lamb_coeffs(self) -> list[float]:
-        """Returns the ratios of norms of the last step, one per parameter with a gradient. Waits for the device."""
-        return [ratio for ratios in self._ratios for ratio in ratios.tolist()]
+        """Returns the ratios of norms of the last step, one per parameter with a gradient, in the parameters' order.
+
+        Waits for the device.
+        """
+        ratio_of = {}
+        for params, ratios in self._ratios:
+            ratio_of |= dict(zip(params, ratios.tolist(), strict=True))
+        return [ratio_of[param] for _, param in self._members() if param in ratio_of]
 
     def _drop_plans(self) -> None:
         super()._drop_plans()
-        self._ratios: list[Tensor] = []
+        self._ratios: list[tuple[list[Tensor], Tensor]] = []
 
     def _launches(self) -> Iterator[Launch]:
         self._ratios = []
         return super()._launches()
+
+    def _update_part(self, device: torch.device, launch: Launch) -> None:
+        self._part_ratios = torch.ones(len(launch.params), dtype=torch.float32, device=device)
+        super()._update_part(device, launch)
+        self._ratios.append((launch.params, self._part_ratios))
 
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
@@ -100,9 +112,8 @@ class FusedLamb(FusedOptimizer):
     def _call(self, op: Any, launch: Launch, part: Part, numbers: dict[str, Any]) -> None:
         group = launch.group
         beta1, beta2 = group["betas"]
-        ratios = torch.ones(len(part.params), device=part.device)
         if group["max_grad_norm"] > 0:
-            numbers["grad_scale"] = self._gradient_divisor(launch, part.device, numbers.get("grad_scale"))
+            numbers["grad_scale"] = self._gradient_divisor(group, part.device, numbers.get("grad_scale"))
         op.fused_lamb_(
             self._noop_flag(part.device),
             part.params,
@@ -110,7 +121,7 @@ class FusedLamb(FusedOptimizer):
             part.states["exp_avg"],
             part.states["exp_avg_sq"],
             part.copies,
-            ratios=ratios,
+            ratios=self._part_ratios,
             beta1=beta1,
             beta2=beta2,
             max_coeff=group["max_coeff"],
@@ -124,14 +135,17 @@ class FusedLamb(FusedOptimizer):
             maximize=group["maximize"],
             **numbers,
         )
-        self._ratios.append(ratios)
 
     @staticmethod
-    def _gradient_divisor(launch: Launch, device: torch.device, grad_scale: Tensor | None) -> Tensor:
-        """Returns the divisor of the gradients, on the device: their scale, and more if their norm is too large."""
-        norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).to(device) for grad in launch.grads]
+    def _gradient_divisor(group: Group, device: torch.device, grad_scale: Tensor | None) -> Tensor:
+        """Returns the divisor of the gradients, on the device: their scale, and more if their norm is too large.
+
+        The norm is that of the whole group, of which a call may have a part: some parameters have master weights.
+        """
+        grads = [local_part(param.grad) for param in group["params"] if param.grad is not None]
+        norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).to(device) for grad in grads]
         norm = torch.linalg.vector_norm(torch.stack(norms))
-        largest = float(launch.group["max_grad_norm"])
+        largest = float(group["max_grad_norm"])
         scale = torch.ones_like(norm) if grad_scale is None else grad_scale
         divisor: Tensor = scale * ((norm / scale + 1e-6) / largest).clamp_min(1.0)
         return divisor

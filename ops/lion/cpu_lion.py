@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opforge.ops.optimizers.cpu_optimizer import CPUOptimizer, load_op
+from opforge.ops.host_op import host_op
+from opforge.ops.optimizers.cpu_optimizer import CPUOptimizer
 from opforge.ops.optimizers.launch import Launch
 from opforge.ops.optimizers.list_optimizer import Params
 
@@ -49,7 +50,7 @@ class CPULion(CPUOptimizer):
     def _update(self, launch: Launch) -> None:
         group = launch.group
         beta1, beta2 = group["betas"]
-        load_op(self.builder).multi_lion_(
+        host_op(self.builder).multi_lion_(
             launch.params,
             launch.grads,
             [state["exp_avg"] for state in launch.states],

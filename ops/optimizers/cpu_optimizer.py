@@ -1,20 +1,8 @@
-"""The base class of the CPU optimizers, and how their ops are loaded."""
+"""The base class of the CPU optimizers."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from .list_optimizer import ListOptimizer
-
-
-@functools.cache
-def load_op(builder: str) -> Any:
-    """Returns the functions of a CPU op and builds it first if necessary. The accelerator in use does not matter."""
-    from opforge.builders.cpu import BUILDERS
-
-    module, _, name = BUILDERS[builder].partition(":")
-    return getattr(__import__(module, fromlist=[name]), name)().load()
 
 
 class CPUOptimizer(ListOptimizer):

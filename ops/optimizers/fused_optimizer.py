@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from opforge.ops.host_op import host_op
+
 from .launch import Group, Launch, State
 from .list_optimizer import ListOptimizer, Params
 
@@ -23,9 +25,7 @@ def load_op(builder: str, device: str) -> Any:
         OpNotFoundError: the accelerator in use has no such op.
     """
     if device == "cpu":
-        from .cpu_optimizer import load_op as load_cpu_op
-
-        return load_cpu_op(builder)
+        return host_op(builder)
     from opforge.accelerator.select import get_accelerator
 
     accelerator = get_accelerator()
@@ -184,7 +184,7 @@ class FusedOptimizer(ListOptimizer):
             for param, state in zip(params, states, strict=True):
                 count = int(state["step"])
                 if count not in shared:
-                    shared[count] = torch.tensor(float(count), device=param.device)
+                    shared[count] = torch.tensor(float(count), dtype=torch.float32, device=param.device)
                 state["step"] = shared[count]
         return states
 

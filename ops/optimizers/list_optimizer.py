@@ -125,7 +125,7 @@ class ListOptimizer(Optimizer):
             raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state dict of this class, or of its counterpart in torch.optim.
+        """Loads a state dict of this class, or of its counterpart in torch.optim, DeepSpeed or apex.
 
         States get this optimizer's dtypes; torch would cast them to the parameter's. As with torch, tensors that need
         no cast are shared with `state_dict`.
@@ -144,26 +144,30 @@ class ListOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         loaded = self.__dict__.get("_loaded")
+        defaults = state.get("defaults") or self.defaults
+        for group in state["param_groups"]:  # checked before anything of this optimizer is replaced
+            group.pop("step", None)  # see _counts
+            if "adamw_mode" in defaults and "decoupled_weight_decay" in group:
+                group.setdefault("adamw_mode", group.pop("decoupled_weight_decay"))
+            for name, value in defaults.items():
+                group.setdefault(name, value)
+            self._check_group(group)
         super().__setstate__(state)
         self._drop_plans()
         _keep_steps_uncompiled()
-        for group in self.param_groups:
-            if "adamw_mode" in self.defaults and "decoupled_weight_decay" in group:
-                group.setdefault("adamw_mode", group.pop("decoupled_weight_decay"))
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
-            self._check_group(group)
         if loaded is not None:
             self._restore_states(loaded)
 
     def _restore_states(self, loaded: dict[str, Any]) -> None:
         """Takes the states from `loaded` again: torch cast them to the parameters' dtypes, which loses bits."""
-        numbers = chain.from_iterable(group["params"] for group in loaded["param_groups"])
-        for number, (group, param) in zip(numbers, self._members(), strict=True):
+        groups = loaded["param_groups"]
+        counts = chain.from_iterable(self._counts(group, loaded["state"]) for group in groups)
+        numbers = chain.from_iterable(group["params"] for group in groups)
+        for number, count, (group, param) in zip(numbers, counts, self._members(), strict=True):
             values = loaded["state"].get(number)
             if not values:
                 continue
-            state: State = {"step": int(values["step"])}
+            state: State = {"step": count}
             for name, value in values.items():
                 name = self.renamed_states.get(name, name)
                 if name in self.state_names or name in self.optional_states:
@@ -171,6 +175,18 @@ class ListOptimizer(Optimizer):
                 if name != "step":
                     state[name] = value
             self.state[param] = state
+
+    @staticmethod
+    def _counts(group: Group, states: dict[int, State]) -> list[int]:
+        """Returns the number of steps of each parameter of a loaded group.
+
+        One with a count of its own is of DeepSpeed's or apex's fused optimizers, which have one for all parameters: in
+        the group (apex) or in the states of the last ones alone, while the others have 0 (DeepSpeed).
+        """
+        own = [states.get(number) or {"step": 0} for number in group["params"]]
+        if "step" not in group:
+            return [int(state["step"]) for state in own]
+        return [max(0, int(group["step"]), *(int(state.get("step", 0)) for state in own))] * len(own)
 
     def _members(self) -> Iterator[tuple[Group, Tensor]]:
         for group in self.param_groups:
@@ -212,7 +228,7 @@ class ListOptimizer(Optimizer):
                 states = self._plan(index, group, params, grads)
             steps = [state["step"] for state in states]
             # Counts on a device are compared by identity: reading their values would wait for the device.
-            keys = [id(step) for step in steps] if group.get("capturable") else steps
+            keys = [id(step) for step in steps] if isinstance(steps[0], Tensor) else steps
             if keys.count(keys[0]) == len(keys):
                 yield Launch(group, steps[0] + 1, params, grads, states)
                 continue

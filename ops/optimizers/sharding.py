@@ -40,11 +40,12 @@ def local_launch(owner: str, launch: Launch, elementwise: bool) -> Launch:
                     f"{getattr(value, 'placements', None)}, expected that of the parameter, {placements}: "
                     "redistribute it"
                 )
-        params.append(_local_part(param))
-        grads.append(_local_part(grad))
-        states.append({name: _local_part(value) for name, value in state.items()})
+        params.append(local_part(param))
+        grads.append(local_part(grad))
+        states.append({name: local_part(value) for name, value in state.items()})
     return launch._replace(params=params, grads=grads, states=states)
 
 
-def _local_part(value: Any) -> Any:
+def local_part(value: Any) -> Any:
+    """Returns the part of a DTensor that this process holds, and any other value as it is."""
     return value.to_local() if hasattr(value, "to_local") else value

@@ -137,7 +137,7 @@ def quantized_reduction(
         The codes, int8 with a last dimension `devices_per_node` times shorter, and the groups' params.
     """
     shape = list(input_vals.shape)
-    shape[-1] //= devices_per_node
+    shape[-1] //= max(devices_per_node, 1)
     codes = torch.empty(shape, dtype=torch.int8, device=input_vals.device)
     params = _params(input_vals, out_groups, quant_type)
     op.quantized_reduction_(
@@ -178,8 +178,7 @@ def _from_unsigned(codes: Tensor, scale: Tensor, minimum: Tensor, num_group: int
 def _dequantize(
     op: Any, codes: Tensor, params: Tensor, groups: int, num_bits: int, quant_type: int, dtype: torch.dtype
 ) -> Tensor:
-    shape = list(codes.shape)
-    shape[-1] = shape[-1] * 8 // num_bits
+    shape = [*codes.shape[:-1], 2 * codes.shape[-1]] if num_bits == 4 and codes.dim() else codes.shape
     out = torch.empty(shape, dtype=dtype, device=codes.device)
     op.dequantize_(out, codes.contiguous(), params.contiguous(), groups, num_bits, quant_type == Symmetric)
     return out
@@ -197,7 +196,7 @@ def _codes_shape(values: Tensor, num_bits: int) -> list[int]:
 
 
 def _params(values: Tensor, groups: int, quant_type: int) -> Tensor:
-    return torch.empty((groups, 1 if quant_type == Symmetric else 2), dtype=torch.float32, device=values.device)
+    return torch.empty((max(groups, 0), 1 if quant_type == Symmetric else 2), dtype=torch.float32, device=values.device)
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def result(tensor: Tensor) -> Tensor:
         return tensor
     if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
         raise ValueError(f"a result of shape {tuple(tensor.shape)} and strides {tensor.stride()}: elements overlap")
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def finish(tensor: Tensor, data: Tensor) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from opforge.errors import GroupError
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 
 from . import dtypes, failure
 from .dtypes import OPERATION_CODES, OPERATIONS
@@ -47,7 +47,7 @@ class Group:
             ValueError: A number is out of its range.
             GroupError: A rank did not come, has ended, or is on another host.
         """
-        op = op or load_op("ShareMemCommBuilder")
+        op = op or host_op("ShareMemCommBuilder")
         if not 1 <= size <= op.shm_most_ranks():
             raise ValueError(f"size={size}: expected 1 to {op.shm_most_ranks()} ranks")
         if not 0 <= rank < size:

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .patterns import BIDIRECTIONAL, check_direction, check_fits, check_ranges, ranges, set_global, set_windows
+from .patterns import (
+    BIDIRECTIONAL,
+    check_direction,
+    check_fits,
+    check_ranges,
+    check_sizes,
+    ranges,
+    set_global,
+    set_windows,
+)
 
 BLOCKS = (16, 32, 64, 128)
 """The sizes of blocks that there are kernels for."""
@@ -28,6 +37,9 @@ class SparsityConfig:
     """
 
     def __init__(self, num_heads: int, block: int = 16, different_layout_per_head: bool = False) -> None:
+        for name, value in (("num_heads", num_heads), ("block", block)):
+            if not hasattr(type(value), "__index__") or value < 1:
+                raise ValueError(f"{name} is {value!r}, expected a whole number, at least 1")
         self.num_heads = num_heads
         self.block = block
         self.different_layout_per_head = different_layout_per_head
@@ -50,6 +62,13 @@ class SparsityConfig:
 
     def make_layout(self, seq_len: int) -> Tensor:
         """Returns the layout for sequences of this length."""
+        layout = self.setup_layout(seq_len)
+        for h in range(self.num_layout_heads):
+            layout = self._set_layout(h, layout)
+        return self.check_and_propagate_first_head_layout(layout)
+
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        """Sets the blocks that a head sees in an empty layout, and returns the layout."""
         raise NotImplementedError(f"{type(self).__name__} has no layout: use one of its subclasses")
 
 
@@ -126,12 +145,8 @@ class FixedSparsityConfig(SparsityConfig):
             set_global(layout[h], start, start + width, self.attention, self.horizontal_global_attention)
         return layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_global_layout(h, self.set_local_layout(h, layout))
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        return self.set_global_layout(h, self.set_local_layout(h, layout))
 
 
 class VariableSparsityConfig(SparsityConfig):
@@ -162,6 +177,7 @@ class VariableSparsityConfig(SparsityConfig):
         horizontal_global_attention: bool = False,
     ) -> None:
         super().__init__(num_heads, block, different_layout_per_head)
+        check_sizes("local_window_blocks", local_window_blocks)
         check_ranges(global_block_indices, global_block_end_indices)
         check_direction(attention, horizontal_global_attention)
         self.num_random_blocks = num_random_blocks
@@ -190,10 +206,6 @@ class VariableSparsityConfig(SparsityConfig):
             set_global(layout[h], start, end, self.attention, self.horizontal_global_attention)
         return layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_local_layout(h, self.set_random_layout(h, layout))
-            layout = self.set_global_layout(h, layout)
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        layout = self.set_local_layout(h, self.set_random_layout(h, layout))
+        return self.set_global_layout(h, layout)

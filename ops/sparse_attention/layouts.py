@@ -59,8 +59,8 @@ def sdd_segment(op: Any, layout: Tensor, start_width: int) -> list[tuple[int, Te
     if start_width < 1:
         raise ValueError(f"start_width is {start_width}, expected 1 or more")
     numbers = (layout != 0).flatten().cumsum(0).to(torch.int32).sub_(1).view_as(layout).contiguous()
-    squares = torch.empty((layout.shape[0], max(layout[0].numel(), 1) if len(layout) else 1, 4), dtype=torch.int32)
-    counts = torch.zeros((layout.shape[0], 1, 1), dtype=torch.int32)
+    squares = layout.new_empty((layout.shape[0], max(layout[0].numel(), 1) if len(layout) else 1, 4), dtype=torch.int32)
+    counts = layout.new_zeros((layout.shape[0], 1, 1), dtype=torch.int32)
     squares_by_width, width = [], start_width
     while width > 0:
         op.sparse_segment_(squares, counts, layout, numbers, width)

@@ -11,7 +11,7 @@ from opforge.ops.attention import attention
 
 from .configs import BLOCKS, FixedSparsityConfig, SparsityConfig
 from .layouts import BlockLists, block_lists, checked_layout, on_device
-from .softmaxes import ADD, MUL, check_masks
+from .softmaxes import ADD, MUL, check_masks, check_modes
 
 
 def sparse_attention(
@@ -113,7 +113,10 @@ class SparseSelfAttention(nn.Module):
         max_seq_length: int = 2048,
     ) -> None:
         super().__init__()
+        check_modes(key_padding_mask_mode, attn_mask_mode)
         self.sparsity_config = FixedSparsityConfig(num_heads=4) if sparsity_config is None else sparsity_config
+        if not hasattr(self.sparsity_config, "make_layout"):
+            raise TypeError(f"sparsity_config is {sparsity_config!r}, expected a SparsityConfig")
         self.register_buffer("master_layout", self.sparsity_config.make_layout(max_seq_length))
         self._need_layout_synchronization = True
         self.key_padding_mask_mode = key_padding_mask_mode

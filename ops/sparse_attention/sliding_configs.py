@@ -71,13 +71,9 @@ class BigBirdSparsityConfig(SparsityConfig):
         set_global(layout[h], 0, self.num_global_blocks, BIDIRECTIONAL, True)
         return torch.tril(layout) if self.attention == UNIDIRECTIONAL else layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_sliding_window_layout(h, self.set_random_layout(h, layout))
-            layout = self.set_global_layout_itc(h, layout)
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        layout = self.set_sliding_window_layout(h, self.set_random_layout(h, layout))
+        return self.set_global_layout_itc(h, layout)
 
 
 class BSLongformerSparsityConfig(SparsityConfig):
@@ -122,12 +118,8 @@ class BSLongformerSparsityConfig(SparsityConfig):
             set_global(layout[h], start, end, BIDIRECTIONAL, True)
         return torch.tril(layout) if self.attention == UNIDIRECTIONAL else layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_global_layout(h, self.set_sliding_window_layout(h, layout))
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        return self.set_global_layout(h, self.set_sliding_window_layout(h, layout))
 
 
 class LocalSlidingWindowSparsityConfig(SparsityConfig):
@@ -157,9 +149,5 @@ class LocalSlidingWindowSparsityConfig(SparsityConfig):
         set_sliding_window(layout[h], self.num_sliding_window_blocks, self.attention)
         return layout
 
-    def make_layout(self, seq_len: int) -> Tensor:
-        """Returns the layout for sequences of this length."""
-        layout = self.setup_layout(seq_len)
-        for h in range(self.num_layout_heads):
-            layout = self.set_sliding_window_layout(h, layout)
-        return self.check_and_propagate_first_head_layout(layout)
+    def _set_layout(self, h: int, layout: Tensor) -> Tensor:
+        return self.set_sliding_window_layout(h, layout)

@@ -76,6 +76,13 @@ class Softmax:
         return self._blocks[device]
 
 
+def check_modes(key_padding_mask_mode: str, attn_mask_mode: str) -> None:
+    """Raises ValueError for an unknown mode of a mask."""
+    for name, mode in (("key_padding_mask_mode", key_padding_mask_mode), ("attn_mask_mode", attn_mask_mode)):
+        if mode not in (ADD, MUL):
+            raise ValueError(f"{name} is {mode!r}, expected 'add' or 'mul'")
+
+
 def check_masks(
     like: Tensor,
     scores: tuple[int, int, int, int],
@@ -96,9 +103,7 @@ def check_masks(
         key_padding_mask_mode: "add" or "mul".
         attn_mask_mode: "add" or "mul".
     """
-    for name, mode in (("key_padding_mask_mode", key_padding_mask_mode), ("attn_mask_mode", attn_mask_mode)):
-        if mode not in (ADD, MUL):
-            raise ValueError(f"{name} is {mode!r}, expected 'add' or 'mul'")
+    check_modes(key_padding_mask_mode, attn_mask_mode)
     batch, heads, queries, keys = scores
     of_positions = (batch, heads, queries, keys)[-rpe.dim() :] if rpe is not None and 2 <= rpe.dim() <= 4 else scores
     for name, tensor, shape, exact in (

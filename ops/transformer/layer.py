@@ -114,7 +114,12 @@ def _mask(input_mask: Tensor | None, input: Tensor) -> Tensor | None:
     """Returns the mask with four dimensions in the input's dtype; None if it is empty."""
     if input_mask is None or input_mask.numel() == 0:
         return None
-    mask = input_mask.to(input.dtype)
+    mask = input_mask
+    if mask.dtype != input.dtype:
+        # The lowest number of a wider dtype would become -inf, and a row of such scores NaN. Half of the lowest one is
+        # as good, and stays finite when a score is added.
+        most = torch.finfo(input.dtype).max / 2
+        mask = torch.where(mask.isinf(), mask, mask.clamp(-most, most)).to(input.dtype)
     mask = mask.view((1,) * (4 - mask.dim()) + tuple(mask.shape))
     return mask.expand(-1, -1, input.shape[1], input.shape[1]) if mask.shape[2] == 1 else mask
 
@@ -176,7 +181,8 @@ def compute(
         output = first.values
         if form.normalize_invertible:
             inp_norm = output
-    shaped = output.view_as(input), inp_norm.view_as(input)
+    # Not a view of the output: autograd lets nobody change one in place.
+    shaped = torch.ops.aten._unsafe_view(output, input.shape), inp_norm.view_as(input)
     inner = (gelu_inp, gelu_inp) if form.gelu_checkpoint else (gelu_inp, ff2_inp)
     kept = attended.first if form.attn_dropout_checkpoint else attended.second
     middle = (attended.values, (second.values if form.normalize_invertible else add_res).view_as(input))

@@ -53,9 +53,8 @@ class _Layer(torch.autograd.Function):
         ctx.has_mask = mask is not None
         masks = () if mask is None else (mask,)
         inputs = results[1] if form.pre_layer_norm and form.normalize_invertible else input
-        # A layer with norms before it needs no output for its gradients.
-        first = results[1] if form.pre_layer_norm else results[0]
-        ctx.save_for_backward(first, *results[1:], inputs, *masks, *weights)
+        # No gradient needs the output, which may be changed in place, unless it is results[1].
+        ctx.save_for_backward(results[1], *results[1:], inputs, *masks, *weights)
         return results[0]
 
     @staticmethod

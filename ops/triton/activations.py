@@ -60,8 +60,9 @@ def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -
     name = f"{direction}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
     count = out.numel()
     if count:
-        kernels = registry.kernels_of(GELU, "TritonGeluBuilder")
-        kernels.launch(name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), *flat, out, count)
+        registry.kernels_of(builders.TritonGeluBuilder).launch(
+            name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), *flat, out, count
+        )
     return out
 
 
@@ -71,8 +72,9 @@ def _gelu_forward(x: Tensor, approximate: str) -> Tensor:
     if names and count and x.is_contiguous():
         y = torch.empty_like(x)
         name = names[not ((x.data_ptr() | y.data_ptr()) & 15)]
-        kernels = registry.kernels_of(GELU, "TritonGeluBuilder")
-        kernels.launch(name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), x, y, count)
+        registry.kernels_of(builders.TritonGeluBuilder).launch(
+            name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), x, y, count
+        )
         return y
     return _launch_gelu("forward", approximate, {"x": x})
 
@@ -93,7 +95,7 @@ def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> l
     columns, matrices = like.shape[-1], [registry.rows_of(tensor) for tensor in (*inputs.values(), *out)]
     count, size = like.numel() // columns, registry.row_size(builders.SIZES, columns, matrices)
     rows, strides = zip(*matrices, strict=True)
-    kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
+    kernels = registry.kernels_of(builders.TritonSwigluBuilder)
     name, each = f"{direction}_{dtype}_{size.name}", MOST_BLOCKS * size.block
     if columns <= each:
         kernels.launch(name, _swiglu_grid(count, columns), *rows, columns, *strides)
@@ -124,8 +126,9 @@ def _swiglu_forward(gate: Tensor, up: Tensor) -> Tensor:
             plan, grid = found
             y, columns = torch.empty_like(gate, memory_format=torch.contiguous_format), plan.columns
             is_aligned = not ((gate.data_ptr() | up.data_ptr() | y.data_ptr()) & 15)
-            kernels = registry.kernels_of(SWIGLU, "TritonSwigluBuilder")
-            kernels.launch(plan.names[is_aligned], grid, gate, up, y, columns, *plan.strides, columns)
+            registry.kernels_of(builders.TritonSwigluBuilder).launch(
+                plan.names[is_aligned], grid, gate, up, y, columns, *plan.strides, columns
+            )
             return y
     return _launch_swiglu("forward", {"gate": gate, "up": up}, 1)[0]
 

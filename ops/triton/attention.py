@@ -19,7 +19,6 @@ from opforge.builders.triton_op_builder.launching import Grid, Kernels
 from . import registry
 
 EVOFORMER, SPARSE = builders.EvoformerAttnBuilder.name, builders.SparseAttnBuilder.name
-BUILDERS = {EVOFORMER: "EvoformerAttnBuilder", SPARSE: "SparseAttnBuilder"}
 MULTIPLE = 16
 
 
@@ -109,8 +108,8 @@ class Call:
         name = builders.kernel_name(
             function, self.form, self.dtype, self.kernel_size, len(self.biases), self.options.block
         )
-        kernels = registry.kernels_of(self.op, BUILDERS[self.op])
-        kernels.launch(name, grid, *tensors, *self.biases, *lists, *numbers)
+        builder = builders.EvoformerAttnBuilder if self.op == EVOFORMER else builders.SparseAttnBuilder
+        registry.kernels_of(builder).launch(name, grid, *tensors, *self.biases, *lists, *numbers)
 
     def programs(self, count: int, own: str) -> Grid:
         """Returns the grid of a kernel of which each program has a tile of `count` queries or keys of a matrix."""

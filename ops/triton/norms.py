@@ -55,7 +55,7 @@ def _ones(x: Tensor) -> Tensor:
 
 
 def _kernels(op: str) -> Kernels:
-    return registry.kernels_of(op, "TritonLayerNormBuilder" if op == LAYER else "TritonRMSNormBuilder")
+    return registry.kernels_of(builders.TritonLayerNormBuilder if op == LAYER else builders.TritonRMSNormBuilder)
 
 
 def _columns(op: str, x: Tensor, parameters: list[Tensor]) -> tuple[str, list[Tensor]]:

@@ -42,7 +42,7 @@ def flash_attn_by_atoms(
     numbers = [heads, group, k.shape[1], k.shape[3], int(is_causal), softmax_scale]
     numbers += [q.stride(0), out.stride(0), k.stride(0), k.stride(1)]
     programs, rows = attention_atoms.shape[0] * heads, min(q.shape[0], MOST_QUERIES) * group
-    kernels = registry.kernels_of(OP, "RaggedOpsBuilder")
+    kernels = registry.kernels_of(RaggedOpsBuilder)
     if programs and rows:
         name = kernel_name("paged", "pages", dtype, size, 0)
         grid = lambda constants: (programs, -(-rows // constants["ROWS"]), 1)  # noqa: E731

@@ -98,7 +98,7 @@ def _run_quantize(x: Tensor, group_size: int, bits: int, symmetric: bool) -> tup
     if plan.groups == 0:
         return results
     params = (scales,) if symmetric else (scales, offsets)
-    kernels = registry.kernels_of(OP, "TritonQuantizerBuilder")
+    kernels = registry.kernels_of(builders.TritonQuantizerBuilder)
     wide = plan.can_be_wide and _is_wide(x, codes)
     if name := plan.short[wide]:
         kernels.launch(name, plan.grid, x, codes, *params, plan.groups, group_size)
@@ -157,8 +157,9 @@ def _run_dequantize(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, d
     if count:
         params = (scales.contiguous(),) if symmetric else (scales.contiguous(), offsets.contiguous())
         wide = size % 16 == 0 and _is_wide(codes, values)
-        kernels = registry.kernels_of(OP, "TritonQuantizerBuilder")
-        kernels.launch(names[wide], grid, codes, *params, values, count, size)
+        registry.kernels_of(builders.TritonQuantizerBuilder).launch(
+            names[wide], grid, codes, *params, values, count, size
+        )
     return values
 
 

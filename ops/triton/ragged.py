@@ -39,7 +39,7 @@ def _or_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _launch(name: str, grid: tuple[int, int, int], *arguments: Any) -> None:
     if 0 not in grid:
-        registry.kernels_of(OP, "RaggedOpsBuilder").launch(name, grid, *arguments)
+        registry.kernels_of(builders.RaggedOpsBuilder).launch(name, grid, *arguments)
 
 
 def _check(like: Tensor, tensors: Mapping[str, tuple[Tensor, torch.dtype | None, tuple[int | str, ...]]]) -> None:
@@ -158,7 +158,7 @@ _known_frequencies: set[tuple[torch.device, int, float, torch.dtype]] = set()
 @cache
 def _frequencies(device: torch.device, dimension: int, base: float, dtype: torch.dtype) -> Tensor:
     exact = [1.0 / base ** (2 * i / dimension) for i in range(dimension // 2)]
-    rounded = torch.tensor(exact, dtype=torch.float32).to(dtype).float().to(device)
+    rounded = torch.tensor(exact, dtype=torch.float32, device="cpu").to(dtype).float().to(device)
     _known_frequencies.add((device, dimension, base, dtype))
     return rounded
 

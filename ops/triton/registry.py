@@ -7,7 +7,6 @@ process: when an op is loaded again, its functions launch the new kernels.
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from opforge.builders.triton import TRITON_BUILDERS
+from opforge.builders.triton_op_builder.builder import TritonOpBuilder
 from opforge.builders.triton_op_builder.launching import Kernels
 from opforge.builders.triton_op_builder.rows import LARGEST_COUNT, Size, size_for
 from opforge.errors import OpIncompatibleError
@@ -46,18 +45,17 @@ def reset() -> None:
     _bound.clear()
 
 
-def kernels_of(op: str, builder: str) -> Kernels:
-    """Returns the kernels of an op. If the op is not loaded yet, loads it by its builder for the GPUs here.
+def kernels_of(builder: type[TritonOpBuilder]) -> Kernels:
+    """Returns the kernels of a builder's op. If the op is not loaded yet, loads it for the GPUs here.
 
     Raises what OpBuilder.load raises.
     """
-    kernels = _bound.get(op)
+    kernels = _bound.get(builder.name)
     if kernels is None:
         if not devices.gpu_is_available() and not settings.launches_through_triton():
             reason = "torch can use no GPU here. TRITON_INTERPRET=1 runs the op without one, slowly"
-            raise OpIncompatibleError(op, "this machine", [reason])
-        module, _, name = TRITON_BUILDERS[builder].partition(":")
-        kernels = getattr(importlib.import_module(module), name)().load().kernels  # load() calls bind()
+            raise OpIncompatibleError(builder.name, "this machine", [reason])
+        kernels = builder().load().kernels  # load() calls bind()
     return kernels
 
 

@@ -43,8 +43,7 @@ def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
     matrices = [registry.rows_of(tensor) for tensor in (*tensors.values(), out)]
     name = f"{direction}_{dtype}_{registry.row_size(SIZES[direction], columns, matrices).name}"
     rows, strides = zip(*matrices, strict=True)
-    kernels = registry.kernels_of(OP, "TritonSoftmaxBuilder")
-    kernels.launch(name, (like.numel() // columns, 1, 1), *rows, columns, *strides)
+    registry.kernels_of(TritonSoftmaxBuilder).launch(name, (like.numel() // columns, 1, 1), *rows, columns, *strides)
     return out
 
 
@@ -59,8 +58,9 @@ def _forward(x: Tensor) -> Tensor:
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
         columns = plan.columns
         is_aligned = not ((x.data_ptr() | y.data_ptr()) & 15)
-        kernels = registry.kernels_of(OP, "TritonSoftmaxBuilder")
-        kernels.launch(plan.names[is_aligned], (plan.rows, 1, 1), x, y, columns, *plan.strides, columns)
+        registry.kernels_of(TritonSoftmaxBuilder).launch(
+            plan.names[is_aligned], (plan.rows, 1, 1), x, y, columns, *plan.strides, columns
+        )
         return y
     if x.dim() == 0:
         raise ValueError(f"{OP}: x has no dimension, expected at least one")

@@ -39,7 +39,8 @@ MAX_TREE_BYTES = 4 << 30
 def staging(root: Root) -> Iterator[str]:
     """Yields a new folder on the root's file system, for this installation alone; it is removed afterwards.
 
-    Meanwhile no removal takes trees that no release names yet. Raises OSError if the root cannot be written.
+    Meanwhile no removal takes trees that no release names yet. Afterwards those are removed that none names: of a
+    release that was replaced, or of an installation that failed. Raises OSError if the root cannot be written.
     """
     parent = root.join("staging")
     make_root(root)
@@ -55,17 +56,17 @@ def staging(root: Root) -> Iterator[str]:
                 yield folder
             finally:
                 remove_folder(folder)
-    except BaseException:
+    finally:
         with suppress(OSError):
-            sweep(root)  # no release names what was placed already
-        raise
+            sweep(root)
 
 
 def unwritable(root: Root, name: str, error: OSError) -> KernelInstallError:
     """Returns the error for a package whose root cannot be written, or is on a full disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return KernelInstallError(name, f"the disk of {root.path} is full", "Free some space")
-    advice = "Install for the user (--user) or into a folder of your own (--into FOLDER)"
+    for_user = "" if root.scope == "user" else "for the user (--user) or "
+    advice = f"Install {for_user}into a folder of your own (--into FOLDER)"
     folder = os.path.dirname(str(error.filename))  # one below the root may have other rights than it
     folder = folder if folder.startswith(root.path) else root.path
     return KernelInstallError(name, f"{folder} cannot be written ({error.strerror})", advice)

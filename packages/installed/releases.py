@@ -10,6 +10,7 @@ from opforge.cache import schema
 from opforge.cache.records.schemas import STAMP
 from opforge.cache.schema import SHA256, TEXT, FormatError
 from opforge.foundation import formats
+from opforge.foundation.files import folder_names
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import version
@@ -92,11 +93,7 @@ class Installed(NamedTuple):
 def versions(root: Root, name: str) -> list[Version]:
     """Returns the installed versions of a package in a folder, the newest first."""
     numbers = []
-    try:
-        files = os.listdir(root.join("names", *name.split("/")))
-    except OSError:
-        return []
-    for file in files:
+    for file in folder_names(root.join("names", *name.split("/"))):
         parts = version.read(file[:-5]) if file.endswith(".json") else None
         if parts:
             numbers.append(Version(parts[0], parts[1] or 0))
@@ -212,7 +209,8 @@ def needing(removed: Sequence[Installed], roots: Sequence[Root]) -> list[str]:
         for name in sorted(lost & needs.keys()):
             text = needs[name]
             numbers = version.parse_range(None if text.startswith("@") else text or None)
-            if not any(other.name == name and other.version in numbers for other in kept):
+            usable = (other for other in kept if other.name == name and not other.refusal)
+            if not any(other.version in numbers for other in usable):
                 what = " ".join(filter(None, (name, text)))
                 lines.append(f"{release.name} {release.version} in {release.root.path} needs {what}")
     return lines

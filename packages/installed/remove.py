@@ -11,7 +11,7 @@ from opforge.cache.layout import Layout, entry_name
 from opforge.cache.records.schemas import RECORD
 from opforge.cache.schema import SHA256
 from opforge.errors import KernelFormatError
-from opforge.foundation.files import is_temp_name
+from opforge.foundation.files import folder_names, is_temp_name
 from opforge.packages.form import metadata
 from opforge.packages.form.version import Range
 
@@ -57,12 +57,9 @@ def _sweep(root: Root) -> list[str]:
             used |= {part.digest for part in release.variants}
             signed.add(release.digest)
     _remove_rest(root, signed)
-    try:
-        present = [name for name in os.listdir(root.join("trees")) if _is_digest(name) and _is_variant(root.tree(name))]
-    except OSError:
-        return []
+    present = [name for name in folder_names(root.join("trees")) if _is_digest(name) and _is_variant(root.tree(name))]
     unused = [digest for digest in present if digest not in used]
-    kept = {_library_paths(root, digest) for digest in used}
+    kept = {_library_paths(root, digest) for digest in used} if unused else set()
     for digest in unused:
         paths = _library_paths(root, digest)
         if paths not in kept:  # two releases may hold the same library
@@ -121,7 +118,5 @@ def _forget(root: Root, release: Installed) -> None:
     if release.digest:
         paths.append(root.join("releases", release.digest))
     for path in paths:
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            continue

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from opforge.foundation import settings
-from opforge.foundation.files import stamp_of
+from opforge.foundation.files import folder_names, stamp_of
 from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import digests, metadata, names
@@ -104,10 +104,7 @@ def _children(folder: str) -> list[str]:
     paths: list[str] = []
     for place in PLACES:
         parent = os.path.join(folder, place) if place else folder
-        try:
-            paths += [os.path.join(parent, name) for name in sorted(os.listdir(parent))]
-        except OSError:
-            continue
+        paths += [os.path.join(parent, name) for name in folder_names(parent)]
     return paths
 
 

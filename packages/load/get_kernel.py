@@ -44,17 +44,18 @@ def reset() -> None:
 
 
 def _public(function: Function) -> Function:
-    """Makes the errors of a public function end at its caller's line, also that of an unknown argument."""
+    """Makes the errors of a public function end at its caller's line, also that of an unknown or wrong argument."""
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> ModuleType:
         try:
-            return function(*arguments, **named)
-        except TypeError as error:
-            from . import hubs_arguments
+            try:
+                return function(*arguments, **named)
+            except (TypeError, ValueError, AttributeError) as error:
+                from . import hubs_arguments
 
-            hubs_arguments.explain(error, call, arguments, named)
-            raise
+                hubs_arguments.explain(error, call, arguments, named)
+                raise
         except BaseException as error:
             from opforge.foundation import tracebacks
 

@@ -20,11 +20,13 @@ INSTEAD = {
 
 
 def explain(
-    error: TypeError, function: Callable[..., Any], arguments: Sequence[object], named: Mapping[str, object]
+    error: Exception, function: Callable[..., Any], arguments: Sequence[object], named: Mapping[str, object]
 ) -> None:
-    """Says what does the same, or which argument was probably meant. Changes nothing if another error has come."""
-    tracebacks.shorten(error)
-    tracebacks.explain_call(error, function, named)
+    """Says what does the same, or which argument was probably meant. Changes nothing if another error has come.
+
+    Raises SettingError for an argument that does not fit its annotation.
+    """
+    tracebacks.explain_call(error, function, arguments, named)
     head = f"{function.__name__}() got an unexpected keyword argument "
     for keyword, instead in INSTEAD.items():
         if str(error).startswith(f"{head}{keyword!r}"):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.errors import PackError
+from opforge.fast_path.library import Entry
 from opforge.packages.sources.project import Project
 from opforge.packages.sources.reading import read
 from opforge.remote.farm import api
 from opforge.remote.farm.unit import unit_of
-
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-    from opforge.fast_path.library import Entry
 
 MAKE = "opforge.packages.pack.farm:builder_of"
 

@@ -7,21 +7,19 @@ import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.abi import PLAIN
+from opforge.builders.triton import TritonOpBuilder
 from opforge.errors import PackError
 from opforge.packages.sources import modules
 from opforge.packages.sources.project import Project
 
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-
 MODULE = "_functions.py"
 """The file in a variant that has the Python functions of a builder without a folder of Python."""
 RELEASE = re.compile(r"release (\d+)\.(\d+)")
-FIRST_BLACKWELL = 100
 
 
 def calls(project: Project, builder: OpBuilder) -> tuple[Mapping[str, Any] | None, str]:
@@ -37,8 +35,6 @@ def calls(project: Project, builder: OpBuilder) -> tuple[Mapping[str, Any] | Non
 
 def check_source(project: Project, builder: OpBuilder) -> None:
     """Raises PackError if the project's op is of a kind that a variant of sources cannot hold."""
-    from opforge.builders.triton import TritonOpBuilder
-
     if project.tvm_ffi or isinstance(builder, TritonOpBuilder):
         problem = f"its op is one of {'tvm-ffi' if project.tvm_ffi else 'Triton'}, which no variant of sources can hold"
         raise PackError(project.name, [problem], "Pack it without --with-source and `with-source`.")
@@ -49,8 +45,6 @@ def declared(project: Project, builder: OpBuilder) -> dict[str, Any]:
 
     Raises PackError for types of C that cannot be written down, and for Python that is not in the package.
     """
-    from opforge.builders.triton import TritonOpBuilder
-
     signatures = {name: _signature(project, name, value) for name, value in dict(builder.signatures).items()}
     return {
         "op": builder.name,
@@ -145,8 +139,7 @@ def backend_version(project: Project, target: Target) -> str:
 def _assembler(arch: str) -> str:
     from triton.backends.nvidia import compiler
 
-    number = int(re.sub(r"\D", "", arch) or 0)
-    found = RELEASE.search(compiler.get_ptxas_version(number if number >= FIRST_BLACKWELL else 80))
+    found = RELEASE.search(compiler.get_ptxas_version(int(re.sub(r"\D", "", arch))))
     return f"{found[1]}.{found[2]}" if found else ""
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from opforge.cache.schema import Fields
 from opforge.errors import KernelFormatError, KernelNotFoundError
 from opforge.foundation import environment
+from opforge.foundation.files import folder_names
 from opforge.packages.form import digests, metadata, names, toml_file, variant
 
 from . import hub_signatures
@@ -108,19 +109,12 @@ def _of_version(repository: str, number: int) -> tuple[list[str], list[str]]:
     for top in repositories(repository):
         snapshots = os.path.join(top, "snapshots")
         watched.append(snapshots)
-        for commit in _listed(snapshots):
+        for commit in folder_names(snapshots):
             build = os.path.join(snapshots, commit, "build")
             watched.append(build)
-            if any(_version(os.path.join(build, label)) == number for label in _listed(build)):
+            if any(_version(os.path.join(build, label)) == number for label in folder_names(build)):
                 found.append(os.path.join(snapshots, commit))
     return found, watched
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def _version(folder: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Need(NamedTuple):
 
     name: str
     numbers: Range
-    needed_by: str = "you"
+    needed_by: str = "your request"
     revision: str = ""
 
     def __str__(self) -> str:
@@ -172,20 +173,12 @@ def _backtrack(
 
 def _refuse_circles(offers: Mapping[str, ReleaseOffer]) -> None:
     """Raises KernelDependencyError, which names the packages of a circle in their order."""
-    state: dict[str, int] = {}
-
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if state.get(name) == 2 or name not in offers:
-            return
-        if name in path:
-            circle = [*path[path.index(name) :], name]
-            raise KernelDependencyError(name, [" needs ".join(circle)])
-        for need in offers[name].needs:
-            visit(need.name, (*path, name))
-        state[name] = 2
-
-    for name in offers:
-        visit(name, ())
+    needed = {name: [need.name for need in offers[name].needs if need.name in offers] for name in sorted(offers)}
+    try:
+        graphlib.TopologicalSorter(needed).prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1][::-1]
+        raise KernelDependencyError(circle[0], [" needs ".join(circle)]) from None
 
 
 def _resolvelib() -> ModuleType:

@@ -9,8 +9,10 @@ from opforge.foundation.files import changed_path, read_file
 from opforge.packages.installed import receipt
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote.signatures import trust_file
+from opforge.remote.statements import Signed
 
 from . import release as releases
+from .release import Release
 
 
 def is_intact(part: InstalledVariant) -> bool:
@@ -34,12 +36,17 @@ def problems(installed: Installed, deep: bool) -> list[str]:
     return lines + (_signature_problems(installed) if deep and installed.digest else [])
 
 
+def signed_release(installed: Installed) -> tuple[Signed, Release]:
+    """Returns the signed statement of an installed release, and what it states. Raises OSError, KernelFormatError."""
+    path = installed.root.join("releases", installed.digest)
+    signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
+    return signed, releases.parse(signed.data, path, installed.name, installed.version)
+
+
 def stated_source(installed: Installed) -> str:
     """Returns the source that the signed release of an installed one states; empty if it has none, or is damaged."""
-    path = installed.root.join("releases", installed.digest)
     try:
-        signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
-        return releases.parse(signed.data, path, installed.name, installed.version).source
+        return signed_release(installed)[1].source
     except (OSError, OpforgeError, ValueError):
         return ""
 
@@ -47,8 +54,7 @@ def stated_source(installed: Installed) -> str:
 def _signature_problems(installed: Installed) -> list[str]:
     path = installed.root.join("releases", installed.digest)
     try:
-        signed = releases.split(read_file(path, releases.MAX_BYTES), installed.digest, path)
-        stated = releases.parse(signed.data, path, installed.name, installed.version)
+        signed, stated = signed_release(installed)
         if installed.signer:
             trust_file.verify(path, signed.data, signed.signatures, f"package:{installed.name}", trust_file.read())
     except OSError as error:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
+from opforge.builders.declaration import abi
+from opforge.builders.declaration.kernel_roots import OPFORGE, KernelRoot
 from opforge.cache.schema import LIST, Fields
 from opforge.errors import KernelFormatError, OpIncompatibleError
 from opforge.foundation.versions import version_of
@@ -16,10 +20,6 @@ from opforge.packages.form.version import Version
 from . import build_keys, depends
 from .build_keys import EXPECTED
 from .project import BUILD_TOML, LOCAL, MakeBuilder, Needs, Project, inside
-
-if TYPE_CHECKING:
-    from opforge.accelerator.target import Target
-    from opforge.builders.base import OpBuilder
 
 DEVICES = {"cpu": "cpu", "cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """The backends that opforge builds, with its own name of each."""
@@ -167,8 +167,6 @@ def builder_of(table: dict[str, Any], path: str, folder: str, provided: Mapping[
 
 
 def _made(attributes: dict[str, Any], target: Target | None, portable: bool) -> OpBuilder:
-    from opforge.builders.base import OpBuilder
-
     kind = type("HubKernelBuilder", (OpBuilder,), {**attributes, "__module__": __name__})
     made: OpBuilder = kind(target, portable=True) if portable else kind(target)
     return made
@@ -212,9 +210,6 @@ def _attributes(name: str, folder: str, backend: str, part: Fields, kernels: lis
 
 def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
     """Returns the further attributes of a library of torch's ops."""
-    from opforge.builders.declaration import abi
-    from opforge.builders.declaration.kernel_roots import OPFORGE, KernelRoot
-
     stable = torch.values.get("stable-abi")
     if isinstance(stable, dict):
         stable = stable.get(backend)
@@ -231,9 +226,6 @@ def _of_torch(torch: Fields, backend: str) -> dict[str, Any]:
 
 def _of_tvm_ffi(name: str, device: str) -> dict[str, Any]:
     """Returns the further attributes of a library of tvm-ffi's functions. Raises OpIncompatibleError without it."""
-    from opforge.builders.declaration import abi
-    from opforge.builders.declaration.kernel_roots import KernelRoot
-
     folder, _version = depends.tvm_ffi()
     if not folder:
         reason = "its sources include tvm-ffi, which is not installed: pip install apache-tvm-ffi"

@@ -10,12 +10,9 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
+from opforge.builders.declaration.kernel_roots import KernelRoot
 from opforge.errors import KernelFormatError
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.kernel_roots import KernelRoot
 
 TORCH = "torch"
 KNOWN = re.compile(r"cutlass_\d{1,2}_\d{1,2}|sycl_tla", re.ASCII)
@@ -51,8 +48,6 @@ def problem(name: str, provided: Mapping[str, str]) -> str:
 
 def roots(name: str, path: str) -> list[KernelRoot]:
     """Returns the roots with the headers of a dependency that lies at a path. Raises KernelFormatError, OSError."""
-    from opforge.builders.declaration.kernel_roots import KernelRoot
-
     folder = _unpacked(path) if os.path.isfile(path) else path
     top = next(_tops(folder), "")
     if not top:

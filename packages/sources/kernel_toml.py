@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.builders.declaration.attributes import TOML, declared_in
+from opforge.builders.declaration.kernel_roots import folder_of
 from opforge.cache.schema import Fields
-from opforge.errors import BuilderError, OpforgeError
+from opforge.errors import BuilderError, KernelFormatError, OpforgeError
 from opforge.foundation import working_folder
 from opforge.packages.form import names, toml_file, version
 from opforge.packages.form.metadata import Dependency
+from opforge.packages.form.properties import NOARCH
 
 from . import modules
 from .project import KERNEL_TOML, LOCAL, MakeBuilder, Project, inside
-
-if TYPE_CHECKING:
-    from opforge.accelerator.target import Target
-    from opforge.builders.base import OpBuilder
 
 EXPECTED = "the fields that docs/packages.md lists for kernel.toml"
 FIELDS = (
@@ -82,7 +82,6 @@ def read_folder(folder: str) -> Project:
         return project._replace(builder=builder_of(declared, path, folder), declared={KERNEL_TOML: declared})
     if not project.python:
         raise fields.error("it has neither 'builder' nor [op], and no 'python' either: there is nothing to pack")
-    from opforge.packages.form.properties import NOARCH
 
     unknown = [backend for backend in project.backends if backend not in NOARCH]
     if unknown:
@@ -110,8 +109,6 @@ def _folder(folder: str, path: str, where: str) -> str:
 
 
 def _targets(fields: Fields) -> tuple[str, ...]:
-    from opforge.accelerator.target import Target
-
     try:
         return tuple(str(Target.parse(text)) for text in fields.texts("targets", ()))
     except ValueError as error:
@@ -123,8 +120,6 @@ def _targets(fields: Fields) -> tuple[str, ...]:
 def requirements(texts: tuple[str, ...], where: str) -> tuple[str, ...]:
     """Returns the requirements. Raises KernelFormatError for one that is not of PEP 508."""
     from packaging.requirements import InvalidRequirement, Requirement
-
-    from opforge.errors import KernelFormatError
 
     for text in texts:
         try:
@@ -146,8 +141,6 @@ def _attributes(fields: Fields, name: str) -> Mapping[str, Any]:
 
 
 def _op_builder() -> type[OpBuilder]:
-    from opforge.builders.base import OpBuilder
-
     return OpBuilder
 
 
@@ -193,7 +186,6 @@ def of_builder(reference: str, name: str, text: str) -> Project:
     """
     kind = builder_class(reference)
     short = (kind.name or "op").lower().replace("_", "-")
-    from opforge.builders.declaration.kernel_roots import folder_of
 
     return Project(
         name=names.check(name or f"{LOCAL}/{short}", "--name"),

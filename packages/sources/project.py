@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from opforge.accelerator.target import Target
+from opforge.builders.base import OpBuilder
 from opforge.errors import KernelFormatError
 from opforge.packages.form import names
+from opforge.packages.form.digests import path_problem
 from opforge.packages.form.metadata import Dependency
 from opforge.packages.form.version import Version
-
-if TYPE_CHECKING:
-    from opforge.accelerator.target import Target
-    from opforge.builders.base import OpBuilder
 
 KERNEL_TOML, BUILD_TOML = "kernel.toml", "build.toml"
 LOCAL = "local"
@@ -94,8 +93,6 @@ class Project(NamedTuple):
 
 def inside(folder: str, path: str, where: str, expected: str) -> str:
     """Returns the absolute path of something below a folder. Raises KernelFormatError if it is not there."""
-    from opforge.packages.form.digests import path_problem
-
     normal = os.path.normpath(path)  # ./csrc/x.cpp and tests/ are inside, too
     if path_problem(normal):
         raise KernelFormatError(where, path_problem(path) or path_problem(normal), expected)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from opforge.builders.base import OpBuilder
 from opforge.builders.lookup import remotes as lookups
 from opforge.cache.current_store import current_store, writable_store
 from opforge.errors import FarmError, SettingError
+from opforge.fast_path.library import Entry
+from opforge.foundation import settings
 from opforge.remote import remotes
 from opforge.remote.entry_source import RemoteEntries
 
 from .dispatch import Dispatch
 from .engines import open_engine
 from .unit import Outcome, Unit, unit_of
-
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-    from opforge.fast_path.library import Entry
 
 
 def results_remote(text: str = "") -> str:
@@ -29,7 +28,6 @@ def results_remote(text: str = "") -> str:
     if text:
         remotes.parse(text, "remote")
         return text
-    from opforge.foundation import settings
 
     for url in settings.remotes():
         if remotes.parse(url).pushes:

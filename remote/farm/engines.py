@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection
+from pkgutil import resolve_name
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -161,8 +162,7 @@ def open_engine(on: Any) -> Engine:
             raise SettingError("--on", on, EXPECTED)
         if settings.offline():
             raise FarmError(on, "OPFORGE_OFFLINE=1 forbids the network", "Unset it, or build here")
-        module, _, name = path.partition(":")
-        engine: Engine = getattr(importlib.import_module(module), name)(on)
+        engine: Engine = resolve_name(path)(on)
         return engine
     module, separator, name = on.partition(":")
     if "://" in on or not separator:

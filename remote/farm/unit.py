@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
 import sys
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opforge.builders.declaration.description import description_key
@@ -62,15 +62,11 @@ class Unit(NamedTuple):
 
     def make(self) -> OpBuilder:
         """Returns the builder, on the worker's machine. Raises Refused, and what the builder's own code raises."""
-        module, _, attribute = self.builder.partition(":")
         if os.path.isdir(self.folder) and self.folder not in sys.path:
             sys.path.append(self.folder)
         try:
-            make: Any = importlib.import_module(module)
-            for name in attribute.split("."):
-                make = getattr(make, name)
-            builder: OpBuilder = make(**self.options)
-        except (ImportError, AttributeError, OpforgeError) as error:
+            builder: OpBuilder = resolve_name(self.builder)(**self.options)
+        except (ImportError, AttributeError, ValueError, OpforgeError) as error:
             raise Refused(f"{self.builder} cannot be made ({error})") from error
         if description_key(builder.spec()) != self.description:
             raise Refused(DIFFERENT)

@@ -7,9 +7,10 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.builders import load_op
+from opforge.builders.declaration.build_plan import BuildPlan
 from opforge.builders.declaration.machine import torch_folder, torch_version
 from opforge.builders.lookup import remotes as lookups
 from opforge.builders.planner import make_plan
@@ -42,9 +43,6 @@ from opforge.remote.stores import open_store
 
 from . import session
 from .unit import Outcome, Refused, Unit, from_json
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.build_plan import BuildPlan
 
 OF_THE_MACHINE = (
     Refused,

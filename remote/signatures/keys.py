@@ -11,7 +11,7 @@ from collections.abc import Callable
 from opforge.errors import KeyFileError, SettingError
 from opforge.foundation import environment, settings
 from opforge.foundation.file_owners import own_id
-from opforge.foundation.files import fsync, make_folder, read_file
+from opforge.foundation.files import folder_names, fsync, make_folder, read_file
 
 from . import signing
 
@@ -34,23 +34,26 @@ def path_of(name: str) -> str:
 
 def names() -> list[str]:
     """Returns the names of this user's secret keys."""
-    try:
-        return sorted(name.removesuffix(SUFFIX) for name in os.listdir(folder()) if name.endswith(SUFFIX))
-    except OSError:
-        return []
+    return sorted(name.removesuffix(SUFFIX) for name in folder_names(folder()) if name.endswith(SUFFIX))
 
 
 def create(name: str) -> signing.Named:
     """Makes a key pair, keeps the secret key in a file of mode 0600, and returns the public key.
 
-    Raises KeyFileError if there is such a key already, SettingError for a name that no key can have, OSError.
+    Raises KeyFileError if there is such a key already or it cannot be written, SettingError for a name that no key can
+    have.
     """
     secret = signing.new_secret(name)
-    make_folder(folder())
+    try:
+        make_folder(folder())
+    except OSError as error:
+        raise _unwritable(name, error) from error
     try:
         handle = os.open(path_of(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise KeyFileError(f"{path_of(name)} exists: a key is never replaced. Choose another name.") from None
+    except OSError as error:
+        raise _unwritable(name, error) from error
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(f"{secret}\n")
@@ -59,9 +62,14 @@ def create(name: str) -> signing.Named:
     except BaseException as error:  # what is left of it would be a key that is damaged, and is never replaced
         os.unlink(path_of(name))
         if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, path_of(name)) from error
+            raise _unwritable(name, error) from error
         raise
     return signing.public_of(secret)
+
+
+def _unwritable(name: str, error: OSError) -> KeyFileError:
+    advice = "Set XDG_CONFIG_HOME to a folder that you can write"
+    return KeyFileError(f"The secret key {path_of(name)} cannot be written: {error.strerror}. {advice}.")
 
 
 def read(name: str) -> signing.Named:

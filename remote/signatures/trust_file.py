@@ -194,7 +194,11 @@ def content() -> tuple[str, bytes | None]:
         return path, None
     except (OSError, ValueError) as error:
         is_closed = isinstance(error, PermissionError)
-        hint = f"Its owner runs: chmod a+r {path}, and a+x for its folder" if is_closed else "Correct or remove it"
+        hint = (
+            f"Its owner runs: chmod a+r {owners.quoted(path)}, and a+x for its folder"
+            if is_closed
+            else "Correct or remove it"
+        )
         raise TrustFileError(path, getattr(error, "strerror", None) or str(error), hint) from error
     real = os.path.dirname(os.path.realpath(path))
     if os.path.islink(path) and (problem := owners.folder_problem(real, trusted, for_file_inside=True)):
@@ -203,7 +207,7 @@ def content() -> tuple[str, bytes | None]:
         raise TrustFileError(path, *owners.owner_problem("it", status.st_uid, trusted))
     if owners.others_bits(status):
         reason = f"it has mode {stat.S_IMODE(status.st_mode):o}, so others can change it"
-        raise TrustFileError(path, reason, f"Run: chmod go-w {path}, as its owner")
+        raise TrustFileError(path, reason, f"Run: chmod go-w {owners.quoted(path)}, as its owner")
     return path, data
 
 
@@ -355,4 +359,5 @@ def write(trust: Trust) -> None:
 
 
 def _unwritable(path: str, reason: str) -> TrustFileError:
-    return TrustFileError(path, f"it cannot be written ({reason})", "Change it as its owner")
+    advice = "Change it as its owner, or name a file that you can write with OPFORGE_TRUST_FILE"
+    return TrustFileError(path, f"it cannot be written ({reason})", advice)

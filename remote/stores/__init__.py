@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from opforge.errors import StoreError
@@ -47,6 +46,5 @@ def open_store(url: str, offline: bool = False) -> ObjectStore:
         raise StoreError(text, OPENING, f"the scheme {scheme!r} is unknown", hint)
     if offline and scheme.lower() != "file":
         raise StoreError(text, OPENING, "the network is forbidden", "Unset OPFORGE_OFFLINE, or use a file:// store")
-    module, _, name = factory.partition(":")
-    function: Callable[[str], ObjectStore] = getattr(importlib.import_module(module), name)
-    return function(url)
+    store: ObjectStore = resolve_name(factory)(url)
+    return store

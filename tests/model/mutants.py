@@ -155,10 +155,10 @@ def any_folder_with_a_v2_is_a_store() -> None:
 
 @mutant
 def archives_are_no_inputs() -> None:
-    from opforge.builders.run import executor
+    from opforge.builders.run import attempt
 
-    real = executor.reads_of_step
-    put(executor, reads_of_step=lambda job, work, step, *rest: real(job, work, step, *rest) if step.unit else [])
+    real = attempt.reads_of_step
+    put(attempt, reads_of_step=lambda job, work, step, *rest: real(job, work, step, *rest) if step.unit else [])
 
 
 @mutant

@@ -112,9 +112,9 @@ EDITS: dict[str, Edit] = {
         ("tests/unit/builders/lookup",),
     ),
     "what_a_precompiled_header_was_made_from_is_no_input_of_its_units": Edit(
-        "builders/run/executor.py",
-        "                reads[name] += reads[making.output]\n",
-        "                assert making.output in reads\n",
+        "builders/run/attempt.py",
+        "            reads[name] += reads[making.output]\n",
+        "            assert making.output in reads\n",
         ("tests/unit/builders/run/test_precompiled_header.py",),
     ),
     "the_compiler_that_a_variable_names_for_ccache_is_in_no_key": Edit(
@@ -131,7 +131,7 @@ EDITS: dict[str, Edit] = {
     ),
     "a_file_that_changes_while_it_is_hashed_is_an_input_as_it_is_then": Edit(
         "builders/run/executor.py",
-        "            if provenance.stamps(everything) != stamps:\n",
+        "            if provenance.stamps(attempt.everything) != stamps:\n",
         "            if False:\n",
         ("tests/compile/builds/test_inputs.py",),
     ),

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from opforge.builders.declaration.build_plan import Step
+from opforge.foundation.files import folder_names
 
 from .questions import content_of
 
@@ -87,7 +88,7 @@ def names_in(path: str) -> list[str] | None:
 
 def files_named(names: Iterable[str], folders: Sequence[str]) -> set[str]:
     """Returns the files with these names in any of the folders that are searched."""
-    files, inside = set[str](), [(folder, _names_in(folder)) for folder in dict.fromkeys(folders)]
+    files, inside = set[str](), [(folder, {*folder_names(folder)}) for folder in dict.fromkeys(folders)]
     for name in names:
         first = name.partition("/")[0]
         # Most are no files. The names in a folder are read once, and a file is looked for only if it may be there.
@@ -109,10 +110,3 @@ def files_in_quotes(paths: Iterable[str], words: Iterable[str], folders: Sequenc
         if quotes:
             names.update(BARE.findall(text))
     return files_named(map(os.fsdecode, names), folders)
-
-
-def _names_in(folder: str) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()

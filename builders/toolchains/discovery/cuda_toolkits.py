@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opforge.accelerator import archs
 from opforge.builders.declaration import machine
+from opforge.builders.declaration.op_spec import OpSpec
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 from opforge.errors import ToolchainError
 from opforge.foundation.versions import version_of
 
 from . import probe, programs
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
-    from opforge.cache.filesystem.disk import Disk
-    from opforge.cache.layout import Layout
 
 SPLIT = 13
 """The first CUDA release whose compiler is complete in PyPI's packages."""

@@ -32,6 +32,8 @@ RENEW_SECONDS = 24 * 3600.0
 """How long after a noted use of a record the next one is noted: those that are not used for long are removed."""
 TEMPORARY_FILE = re.compile(r"temporary file|/tmpxft_")
 """In an error of gcc or clang, or of nvcc, whose files have such names: none could be made."""
+MACHINE = re.compile(r"[\w.]+(-[\w.]+)+")
+"""What gcc and clang print for -dumpmachine."""
 PROBE_TIMEOUT = 60.0
 """Seconds after which a compiler that is probed is stopped."""
 NOTHING = ("-x", "assembler", "-c", os.devnull, "-o", os.devnull)
@@ -176,10 +178,19 @@ def run(argv: Sequence[str], *options: str, advice: str = ADVICE) -> str:
             advice = f"Install the linker that {named} names, or remove that flag"
         elif TEMPORARY_FILE.search(reason):
             advice = "Set TMPDIR to a folder that you can write"
+        elif variable := _variable_in(reason):
+            advice = f"Correct {variable}, in which it is, or unset it"
         if libraries := os.environ.get("LD_LIBRARY_PATH"):
             problem += f" (LD_LIBRARY_PATH={libraries} is set: programs take libraries from there before their own)"
         raise ToolchainError(argv[0], problem, advice)
     return out + (err if "-v" in options else "")
+
+
+def _variable_in(reason: str) -> str:
+    """Returns the variable that names a path which a compiler's error begins with; empty if none does."""
+    path = reason.partition("error: ")[2].rpartition(": ")[0]
+    paths = {name: os.environ.get(name, "").split(os.pathsep) for name in COMPILER_VARIABLES}
+    return next((name for name, value in paths.items() if path and path in value), "")
 
 
 def _reason(printed: str) -> str:
@@ -187,7 +198,7 @@ def _reason(printed: str) -> str:
     lines = [line for line in printed.splitlines() if line.strip()]
     error = next((line for line in lines if re.search(r"\berror:", line)), "")
     last = next((line for line in reversed(lines) if not CHATTER.match(line)), "")
-    return error or last or (lines[-1] if lines else "it printed nothing")
+    return (error or last or (lines[-1] if lines else "it printed nothing")).rstrip(".")
 
 
 def try_run(
@@ -258,6 +269,9 @@ def stated_version(argv: Sequence[str], pattern: str, printed: str, expected: st
 def _probe_host(argv: Sequence[str], disk: Disk, path_flags: Sequence[str]) -> CompilerInfo:
     version = run(argv, "--version")
     machine = _last_line(run(argv, "-dumpmachine"))
+    if not MACHINE.fullmatch(machine):  # such as /bin/true, and anything else that accepts every option
+        problem = f"`{' '.join(argv)} -dumpmachine` prints {machine!r}, not a machine such as x86_64-linux-gnu"
+        raise ToolchainError(argv[0], problem, ADVICE)
     linkers = _linkers([*argv, *path_flags])
     started_programs = (*PROGRAMS, *_further_programs([*argv, *path_flags]), *linkers)
     files = _program_files(argv, path_flags, started_programs)

@@ -3,6 +3,7 @@
 // Packs the blocks of a layout into squares: `width` rows by `width` columns of blocks, neighbours among those that are
 // left in the layout. A block-sparse product then loads each row and each column once for a square.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -13,6 +14,7 @@ namespace opforge::attention {
 // square at a time, row by row. A block that is taken becomes 0 in `layout`.
 inline void take_squares(int32_t* layout, const int32_t* numbers, int64_t rows, int64_t columns, int32_t head,
                          int64_t width, std::vector<int32_t>& squares) {
+    if (width > std::min(rows, columns)) return;  // there is none, and the lists below have that length
     // For each block, the size of the square that it is the last corner of, as far as the scan has come.
     std::vector<int64_t> sizes(static_cast<size_t>(rows * columns), 0);
     // The last `width` rows in which each column has a block, and the last `width` columns with a block. -1: none yet.

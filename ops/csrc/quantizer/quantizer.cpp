@@ -35,9 +35,12 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t bits = rest.integer();
     const Groups groups = cut(input.numel, count, bits, rest.flag());
     Swizzle swizzle;
-    for (int64_t* number : {&swizzle.slices, &swizzle.nodes, &swizzle.devices}) *number = rest.integer();
-    if (swizzle.slices < 1 || swizzle.nodes < 1 || swizzle.devices < 1 ||
-        count % (swizzle.slices * swizzle.nodes * swizzle.devices) != 0) {
+    int64_t neighbours = count;  // 0 if something does not divide; the product of the three could overflow
+    for (int64_t* number : {&swizzle.slices, &swizzle.nodes, &swizzle.devices}) {
+        *number = rest.integer();
+        neighbours = *number >= 1 && neighbours % *number == 0 ? neighbours / *number : 0;
+    }
+    if (neighbours == 0) {
         refuse("groups is " + std::to_string(count) + ", expected a multiple of pipeline_size " +
                std::to_string(swizzle.slices) + " * nodes " + std::to_string(swizzle.nodes) + " * devices_per_node " +
                std::to_string(swizzle.devices));

@@ -12,7 +12,9 @@ void build_atoms(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     for (int i = 0; i < 4; ++i) arguments.tensor();
     const auto& handles = arguments.handles();
-    const int64_t queries = arguments.integer(), block = arguments.integer();
+    // A batch has fewer tokens than 2^31. Sums with larger numbers could overflow.
+    const int64_t queries = std::min<int64_t>(arguments.integer(), INT32_MAX);
+    const int64_t block = std::min<int64_t>(arguments.integer(), INT32_MAX);
     const Dense out = numbers(handles[0], "atoms", true), lists = dense(handles[3], "kv_ptrs", false);
     check_dim(out, "atoms", 2, 2, "[most atoms, 8]");
     check_sizes(out, "atoms", {out.size(0), 8}, "[most atoms, 8]");

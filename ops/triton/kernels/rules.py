@@ -6,14 +6,18 @@ import triton.language as tl
 
 @triton.jit
 def average(x, y, weight, factor):
-    """Returns beta * x + (1 - beta) * y. `weight` is 1 - beta; `factor` is beta - 1 if beta > 1/2, otherwise beta."""
-    return tl.where(weight < 0.5, x, 0.0) + tl.fma(weight, y, factor * x)
+    """Returns beta * x + (1 - beta) * y, from the nearer of them, as torch.lerp does.
+
+    `weight` is 1 - beta; `factor` is -weight if beta > 1/2, otherwise beta.
+    """
+    nearer = factor == -weight  # not weight < 1/2: next to 1/2 it is 1/2 as a float
+    return tl.fma(tl.where(nearer, weight, -factor), y - x, tl.where(nearer, x, y))
 
 
 @triton.jit
 def average_square(x, y, weight, factor):
     """Returns beta * x + (1 - beta) * y * y. inf stays inf; the product overflows when torch's does."""
-    base = tl.where(weight < 0.5, x, 0.0)
+    base = tl.where(factor == -weight, x, 0.0)
     decay = tl.where(tl.abs(base) == float("inf"), 0.0, factor * x)
     return base + tl.fma(weight * y, y, decay)
 

@@ -60,7 +60,7 @@ def _run(
     numbers_on_device = {"lr_tensor": lr_tensor, "step_tensor": step_tensor, "grad_scale": grad_scale}
     for table in chunks.tables(OP, lists):
         device = table.rows.device
-        registry.kernels_of(OP, "TritonAdamBuilder").launch(
+        registry.kernels_of(TritonAdamBuilder).launch(
             kernel_name("update", table.dtypes),
             (len(table.rows), 1, 1),
             table.rows,

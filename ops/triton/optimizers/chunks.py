@@ -164,7 +164,7 @@ def _new_table(
     begins = [end - count for end, count in zip(ends, counts, strict=True)]
     make_rows = _few_rows if ends[-1] <= FEW_ROWS else _many_rows
     rows = make_rows(lists, indices, sizes, codes, counts, chunk)
-    spans = torch.tensor([*zip(begins, ends, indices, strict=True)])
+    spans = torch.tensor([*zip(begins, ends, indices, strict=True)], device="cpu")
     return Table(dtypes, _copied(rows, device), _copied(spans, device), devices.raw_stream(device))
 
 
@@ -183,7 +183,7 @@ def _few_rows(
         for start in range(0, size, chunk):
             addresses = [address + start * width for address, width in parts]
             rows.append([*addresses, codes[number % len(codes)], min(size - start, chunk), index])
-    return torch.tensor(rows)
+    return torch.tensor(rows, device="cpu")
 
 
 def _many_rows(
@@ -195,16 +195,16 @@ def _many_rows(
     chunk: int,
 ) -> Tensor:
     """Returns the rows of a table, all computed at once."""
-    per_tensor = torch.tensor([indices, sizes, [0, *itertools.accumulate(counts[:-1])]])
-    row = torch.arange(sum(counts))
-    owner = torch.repeat_interleave(torch.tensor(counts))
+    per_tensor = torch.tensor([indices, sizes, [0, *itertools.accumulate(counts[:-1])]], device="cpu")
+    row = torch.arange(sum(counts), device="cpu")
+    owner = torch.repeat_interleave(torch.tensor(counts, device="cpu"))
     number, size, begin = (values[owner] for values in per_tensor)
     starts = (row - begin) * chunk
     columns = [
         torch.zeros_like(row) if part is None else _addresses(*part, indices, owner, starts, len(codes) == 1)
         for part in lists
     ]
-    kinds = torch.tensor(codes)[owner] if len(codes) > 1 else torch.full_like(row, codes[0])
+    kinds = torch.tensor(codes, device="cpu")[owner] if len(codes) > 1 else torch.full_like(row, codes[0])
     return torch.stack([*columns, kinds, (size - starts).clamp_max(chunk), number], 1)
 
 
@@ -213,8 +213,8 @@ def _addresses(
 ) -> Tensor:
     """Returns the addresses of chunks that begin at these values of their tensors. `is_like`: these have one dtype."""
     widths = [tensors[indices[0]].element_size()] if is_like else [tensors[index].element_size() for index in indices]
-    width = widths[0] if len(set(widths)) == 1 else torch.tensor(widths)[owner]
-    return torch.tensor(column)[owner] + starts * width
+    width = widths[0] if len(set(widths)) == 1 else torch.tensor(widths, device="cpu")[owner]
+    return torch.tensor(column, device="cpu")[owner] + starts * width
 
 
 def chunk_size(values: int, multiprocessors: int) -> int:

@@ -72,7 +72,7 @@ def _run(
         scale_at = numbers.address_of(OP, "grad_scale", grad_scale, device)
         sums = torch.empty((len(table.rows), 2), dtype=torch.float32, device=device)
         moments = (*numbers.average_weights(beta1), *numbers.average_weights(beta2))
-        launch = registry.kernels_of(OP, "TritonLambBuilder").launch
+        launch = registry.kernels_of(TritonLambBuilder).launch
         accumulate, descend = (kernel_name(function, table.dtypes) for function in ("accumulate", "descend"))
         launch(accumulate, grid, table.rows, flag, sums, scale_at, sign, rule[0], *moments, *rule[1:])
         launch("trust", (len(table.spans), 1, 1), table.spans, flag, sums, ratios, min_coeff, max_coeff)

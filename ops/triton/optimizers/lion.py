@@ -49,7 +49,7 @@ def _run(
     lists = {"params": params, "grads": grads, "exp_avgs": exp_avgs, "copies": copies}
     for table in chunks.tables(OP, lists):
         device = table.rows.device
-        registry.kernels_of(OP, "TritonLionBuilder").launch(
+        registry.kernels_of(TritonLionBuilder).launch(
             kernel_name("update", table.dtypes),
             (len(table.rows), 1, 1),
             table.rows,

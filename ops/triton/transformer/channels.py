@@ -28,5 +28,6 @@ class Channels:
         if input.numel():
             grid = (-(-input.numel() // builders.BLOCK), 1, 1)
             kernel = f"{name}_{dtype}_{form(input.shape[-1], tensors)}"
-            kernels = registry.kernels_of(OP, "SpatialInferenceBuilder")
-            kernels.launch(kernel, grid, *tensors, input.numel(), input.shape[-1])
+            registry.kernels_of(builders.SpatialInferenceBuilder).launch(
+                kernel, grid, *tensors, input.numel(), input.shape[-1]
+            )

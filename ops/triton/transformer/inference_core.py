@@ -102,8 +102,9 @@ def _activate(
         return
     tensors = tensors if bias is None else [*tensors, bias]
     name = f"{function}_{'plain' if bias is None else 'biased'}_{dtype}_{form(columns, tensors)}"
-    kernels = registry.kernels_of(OP, "InferenceCoreBuilder")
-    kernels.launch(name, (-(-count // builders.BLOCK), 1, 1), *tensors, count, columns, kind)
+    registry.kernels_of(builders.InferenceCoreBuilder).launch(
+        name, (-(-count // builders.BLOCK), 1, 1), *tensors, count, columns, kind
+    )
 
 
 def _norm(name: str, first: str, rows: dict[str, Tensor], columns: dict[str, Tensor], eps: float) -> None:
@@ -113,7 +114,7 @@ def _norm(name: str, first: str, rows: dict[str, Tensor], columns: dict[str, Ten
     if like.numel():
         width = like.shape[-1]
         size = registry.row_size(HEAVY, width, [(tensor, width) for tensor in rows.values()], list(columns.values()))
-        kernels = registry.kernels_of(OP, "InferenceCoreBuilder")
+        kernels = registry.kernels_of(builders.InferenceCoreBuilder)
         grid = (like.numel() // width, 1, 1)
         kernels.launch(f"{name}_{dtype}_{size.name}", grid, *rows.values(), *columns.values(), like.shape[-1], eps)
 

@@ -49,8 +49,9 @@ class Tokens:
         bits = [tensor.view(MASKS[dense_mask.element_size()]) for tensor in (dense_mask, out)]
         if out.numel():
             grid = (sorted_indices.numel(), -(-retained // builders.BLOCK), 1)
-            kernels = registry.kernels_of(OP, "RandomLTDBuilder")
-            kernels.launch(f"mask_{width}", grid, *bits, sorted_indices, tokens, retained, batch)
+            registry.kernels_of(builders.RandomLTDBuilder).launch(
+                f"mask_{width}", grid, *bits, sorted_indices, tokens, retained, batch
+            )
 
 
 def _check_numbers(name: str, numbers: Tensor, like: Tensor) -> None:
@@ -87,5 +88,4 @@ def _move(name: str, whole: Tensor, part: Tensor, numbers: Tensor, batch_first: 
     columns = bits[0].shape[2]
     grid = (numbers.numel(), -(-columns // builders.BLOCK), 1)
     sizes = (whole.shape[token], numbers.shape[1], columns)
-    kernels = registry.kernels_of(OP, "RandomLTDBuilder")
-    kernels.launch(f"{name}_{form}", grid, *bits, numbers, *sizes, *strides)
+    registry.kernels_of(builders.RandomLTDBuilder).launch(f"{name}_{form}", grid, *bits, numbers, *sizes, *strides)

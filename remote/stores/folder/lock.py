@@ -13,7 +13,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from opforge.errors.base import printable
@@ -113,10 +113,8 @@ def _remove_void(incoming: int, parent: int, name: str, state: bytes) -> None:
     if _state(incoming, aside) != state:
         # It is the lock of a process that took it in between: it gets its name back, unless there is a third lock. Its
         # owner then finds that it does not hold the lock.
-        try:
+        with suppress(OSError):
             os.link(aside, name, src_dir_fd=incoming, dst_dir_fd=parent)
-        except OSError:
-            pass
     try:
         os.unlink(aside, dir_fd=incoming)
     except OSError:

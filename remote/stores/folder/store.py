@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Container, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from operator import attrgetter
 from typing import BinaryIO
@@ -279,7 +279,7 @@ def _walk(
                 name = path + part
                 if name in but or not part.startswith(start) or not _is_part(part) or part.endswith(LOCK_SUFFIX):
                     continue
-                try:
+                with suppress(FileNotFoundError):  # it was deleted meanwhile
                     if entry.is_file(follow_symlinks=False):
                         if len(name) <= MAX_NAME_CHARACTERS:
                             yield name, entry
@@ -289,8 +289,6 @@ def _walk(
                             yield from _walk(child, name + "/", "", but, depth - 1)
                         finally:
                             os.close(child)
-                except FileNotFoundError:
-                    continue  # it was deleted meanwhile
 
 
 _name_of, _is_part = attrgetter("name"), re.compile(PART).fullmatch

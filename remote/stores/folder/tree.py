@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from opforge.foundation.files import fsync
@@ -129,10 +129,8 @@ def staged(root: str, data: bytes | BinaryIO) -> Iterator[tuple[int, str]]:
             _sweep(incoming, modified - ABANDONED_SECONDS)
             yield incoming, name
         finally:
-            try:
+            with suppress(FileNotFoundError):  # it was renamed, or could not be made
                 os.unlink(name, dir_fd=incoming)
-            except FileNotFoundError:
-                pass  # it was renamed, or could not be made
 
 
 def _write(incoming: int, name: str, data: bytes | BinaryIO) -> float:
@@ -162,11 +160,9 @@ def _write_all(handle: int, data: bytes) -> None:
 def _sweep(incoming: int, before: float) -> None:
     with os.scandir(incoming) as entries:
         for entry in entries:
-            try:
+            with suppress(OSError):  # another user's file in a folder with the sticky bit, or it is gone already
                 if _STAGED.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < before:
                     os.unlink(entry.name, dir_fd=incoming)
-            except OSError:
-                continue  # another user's file in a folder with the sticky bit, or it is gone already
 
 
 def link(staging: tuple[int, str], parent: int, name: str) -> bool:

@@ -14,10 +14,10 @@ loaded.
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 from opforge.errors import BuilderError
@@ -86,15 +86,11 @@ def prepare_metadata_for_build_editable(metadata_directory: str, config_settings
 def _backend() -> tuple[str, Any]:
     """Returns the name of the wrapped backend, and its object. Raises BuilderError if it cannot be imported."""
     name = wrapped_backend(read_table())
-    module, _, path = name.partition(":")
     try:
-        backend = importlib.import_module(module)
-        for part in filter(None, path.split(".")):
-            backend = getattr(backend, part)
-    except (ImportError, AttributeError) as error:
+        return name, resolve_name(name if ":" in name else f"{name}:")
+    except (ImportError, AttributeError, ValueError) as error:
         advice = "Add the package that has it to `requires` of [build-system], or correct `backend` in [tool.opforge]"
         raise BuilderError("opforge.backend", f"there is no build backend {name!r} here ({error})", advice) from error
-    return name, backend
 
 
 def _call(hook: str, *arguments: Any) -> Any:

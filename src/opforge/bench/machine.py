@@ -111,12 +111,3 @@ def _compiler_version() -> str:
         return (process.stdout.splitlines() or ["unknown"])[0]
     except OSError as error:
         return f"none ({error.strerror})"
-
-
-def byte_code(module: str = "opforge.foundation.settings") -> str:
-    """Returns, in words, whether this process imported a module from compiled byte code."""
-    imported = sys.modules.get(module)
-    cached = getattr(imported, "__cached__", None)
-    if sys.flags.dont_write_bytecode:
-        return "compiled in memory (byte code is not written)"
-    return "from .pyc files" if cached and os.path.exists(cached) else "compiled from source"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Iterator, Sequence
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from opforge.accelerator.registry import accelerator_named
@@ -88,8 +88,7 @@ def _of_another_package(name: str) -> list[Selected]:
     """Returns the cases at "module:name", which is a builder's class that names its cases, or a tuple of cases."""
     try:
         with working_folder.searched():
-            module, _, attribute = name.partition(":")
-            found = getattr(importlib.import_module(module), attribute)
+            found = resolve_name(name)
             if isinstance(found, type) and (path := path_of(found)):
                 return [Selected(name, case, found) for case in load_cases(path)]
             cases = load_cases(name)

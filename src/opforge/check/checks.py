@@ -149,7 +149,7 @@ def selected(
         offer.name: {_plain(offer.name), _plain(packages.get(offer.name, "").partition(" ")[0])} for offer in offered
     }
     for plain, name in wanted.items():
-        if not any(plain in words for words in known.values()):
+        if not plain or not any(plain in words for words in known.values()):
             accelerator = offered[0].accelerator.name if offered else "cpu"
             raise OpNotFoundError(name, accelerator, dict.fromkeys((offer.name for offer in offered), "offered"))
     return [offer for offer in offered if not names or known[offer.name] & wanted.keys()] + of_classes, installed

@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 import click
@@ -98,8 +99,7 @@ class LazyGroup(GuardedGroup):
         """Imports and returns a command. None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = resolve_name(COMMANDS[cmd_name][0])
         return command
 
     def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:

@@ -82,23 +82,16 @@ def command(
         return
     _check_files(json_path, html_path)
     old = results.read(compare) if compare else None
-    if source:
-        run = _chosen(results.read(source), selected if ops else (), source)
-        device = run.device
-    else:
-        _check_device(device)
-        if not any(device in item.case.devices for item in selected):
-            raise click.UsageError(f"{', '.join(ops)}: its cases are not for the device {device!r}.")
-        run = None
-    facts = run.machine if run else machine.describe(device)
+    earlier = _chosen(results.read(source), selected if ops else (), source) if source else None
+    if earlier is None:
+        _check_device(device, ops, selected)
     if old:
+        facts = earlier.machine if earlier else machine.describe(device)
         results.check_machine(compare, old.machine, facts, source or "this machine")
     to_output = json_path == "-"
-    if run is None:
-        run = _measure(selected, device, quick, to_output)
-    elif not to_output:
-        for group in _groups(run.results):
-            _show(group)
+    run = earlier or _measure(selected, device, quick, to_output)
+    for group in _groups(run.results) if earlier and not to_output else ():
+        _show(group)
     _write_results(run, json_path)
     if html_path:
         from opforge.bench.page import page
@@ -141,7 +134,8 @@ def _write_results(run: Run, path: str) -> None:
         files.write(path, json.dumps(run.to_json(), indent=1) + "\n")
 
 
-def _check_device(device: str) -> None:
+def _check_device(device: str, ops: Sequence[str], selected: Sequence[Selected]) -> None:
+    """Raises click.UsageError if there is no such device here, or if no case of these ops is for it."""
     from opforge.accelerator import candidates
 
     offered = {candidate.name: candidate for candidate in candidates() if candidate.name in ("cpu", "cuda")}
@@ -153,6 +147,8 @@ def _check_device(device: str) -> None:
     if candidate is None or not candidate.available:
         reason = candidate.reason if candidate else "torch has no such device"
         raise click.BadParameter(f"{device!r} cannot be used here: {reason}", param_hint="--device")
+    if not any(device in item.case.devices for item in selected):
+        raise click.UsageError(f"{', '.join(ops)}: its cases are not for the device {device!r}.")
 
 
 def _chosen(run: Run, selected: Sequence[Selected], path: str) -> Run:

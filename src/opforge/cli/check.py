@@ -37,7 +37,10 @@ COLUMNS = (
 COMPILED = "compiled"
 """The argument that checks compiled graphs instead of ops."""
 OP_SECONDS, STEP_SECONDS = 60.0, 600.0
-EXIT_CODES = "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed; 2 wrong usage."
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 an op, or the accelerator, failed or crashed, or all that was named is unusable; 2 wrong"
+    " usage."
+)
 
 
 @click.command("check", cls=Guarded, epilog=EXIT_CODES)
@@ -96,7 +99,8 @@ def command(
         emit_json({"machine": facts, "results": [row._asdict() for row in results]})
     else:
         _print(results)
-    sys.exit(FAILED if any(row.state in checks.BAD for row in results) else OK)
+    is_unusable = bool(ops) and all(row.state == "unusable" for row in results)
+    sys.exit(FAILED if is_unusable or any(row.state in checks.BAD for row in results) else OK)
 
 
 def _own_classes(ops: Sequence[str]) -> dict[str, Any]:

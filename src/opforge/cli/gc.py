@@ -10,7 +10,7 @@ from .guard import Guarded, json_option
 from .output import counted, emit_json, size_text
 from .remote.stores import is_url, opened
 from .removed import dry_run_option, remove, show, summary
-from .units import age, size
+from .units import AGE, SIZE
 from .verbs import WITHOUT_NAMES
 
 
@@ -18,16 +18,16 @@ from .verbs import WITHOUT_NAMES
 @click.argument("url", default="", metavar="[URL]")
 @click.option(
     "--max-size",
-    type=size,
+    type=SIZE,
     help="Evict the least recently used until the cache is this small, such as 2GiB. Default: OPFORGE_CACHE_MAX_SIZE.",
 )
 @click.option(
     "--max-age",
-    type=age,
+    type=AGE,
     help="Evict entries that were not used for this long, such as 30d. Default: OPFORGE_CACHE_MAX_AGE.",
 )
 @click.option(
-    "--unused-for", type=age, help="In a store: also ops to which nothing was added for this long, such as 90d."
+    "--unused-for", type=AGE, help="In a store: also ops to which nothing was added for this long, such as 90d."
 )
 @dry_run_option
 @json_option

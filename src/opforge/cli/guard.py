@@ -39,6 +39,9 @@ class Output(io.FileIO):
 
 def run(command: click.Command, name: str) -> None:
     """Runs a command and exits. If its output cannot be written, that is one message."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # it was closed by who started this process: nobody wants what is printed
+            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout = io.TextIOWrapper(
             io.BufferedWriter(Output(sys.stdout.fileno(), "w", closefd=False)),
@@ -101,7 +104,7 @@ class Guarded(click.Command):
         except OSError as error:
             if error.errno == errno.EPIPE or isinstance(error, OutputError):
                 raise  # the reader of our output is gone: click exits without a message. For the other, see `run`
-            end_with_error(ctx, type(error).__name__, _without_folder(error) or str(error), FAILED)
+            end_with_error(ctx, type(error).__name__, _without_folder(error) or _text_of(error), FAILED)
         except MemoryError:
             end_with_error(ctx, "MemoryError", "memory ran out: end other processes, or raise `ulimit -v`", FAILED)
         except (KeyboardInterrupt, click.Abort) as error:
@@ -160,6 +163,17 @@ def with_style(error: click.UsageError) -> click.UsageError:
     return StyledUsageError(error.format_message(), error.ctx)
 
 
+class FolderPath(click.Path):
+    """The type of an option that names a folder. An empty text, of a variable that is not set, would be this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path. Raises click.BadParameter."""
+        return super().convert(value, param, ctx) if value else self.fail("it is empty: name a folder", param, ctx)
+
+
 def quiet_option() -> click.Option:
     """Returns the option -q."""
     text = "Print neither notes, nor warnings, nor progress."
@@ -183,6 +197,17 @@ def _without_folder(error: OSError) -> str:
     except FileNotFoundError:
         return "the working folder was removed: change to another folder"
     return ""
+
+
+def _text_of(error: OSError) -> str:
+    """Returns what to say of an error of the system: the file, what it says, and what to do about it."""
+    from opforge.foundation.files import advice_of
+
+    if not error.strerror:
+        return str(error)
+    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
+    advice = advice_of(error)
+    return f"{file}{error.strerror}" + (f". {advice}." if advice else "")
 
 
 def _warn_of_settings(ctx: click.Context) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -14,21 +14,26 @@ from . import messages
 from .output import console_of, is_terminal, time_text
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
 
 INSTANT_PREFIX = "name "
 """The titles of steps that only name a library to link with begin so. These steps take no time."""
 
 
-class Reporter(Protocol):
-    """Receives the progress of every op. Several ops may be in progress at once, each in a thread of its own."""
+class Reporter:
+    """Receives the progress of every op, and prints nothing.
 
-    def __enter__(self) -> Reporter: ...
+    Several ops may be in progress at once, each in a thread of its own.
+    """
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        return None
 
     def begin(self, label: str, weight: float = 1.0) -> None:
         """Reports that an op begins. `weight` is its expected duration, in any unit that all ops share."""
@@ -40,28 +45,7 @@ class Reporter(Protocol):
         """Reports that the op has ended, with its state: built, cached, failed, ..."""
 
 
-class NullReporter:
-    """A reporter that prints nothing."""
-
-    def __enter__(self) -> NullReporter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def begin(self, label: str, weight: float = 1.0) -> None:
-        """Prints nothing."""
-
-    def step(self, label: str, done: int, total: int, title: str) -> None:
-        """Prints nothing."""
-
-    def end(self, label: str, state: str) -> None:
-        """Prints nothing."""
-
-
-class Lines(NullReporter):
+class Lines(Reporter):
     """A reporter that prints one line a step."""
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
@@ -100,20 +84,10 @@ class TimeEstimate:
         return (time.monotonic() - self._began) * (self._total - done) / done if done else None
 
 
-class Bars(NullReporter):
+class Bars(Reporter):
     """A reporter with a bar for each op in progress and, if there are several, one for all with the time left."""
 
     def __init__(self, ops: int, total: float) -> None:
-        self.estimate = TimeEstimate(total)
-        self._ops = ops
-        self._bars: Progress | None = None
-        self._all: TaskID | None = None
-        self._rows: dict[str, TaskID] = {}
-        self._instant: Counter[str] = Counter()
-        self._total = total
-        self._count = 0
-
-    def __enter__(self) -> Bars:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
@@ -124,6 +98,12 @@ class Bars(NullReporter):
             TextColumn("{task.fields[title]}", style="dim", markup=False),
         )
         self._bars = Progress(*columns, console=console_of(sys.stderr), transient=True)
+        self.estimate, self._total, self._ops, self._count = TimeEstimate(total), total, ops, 0
+        self._all: TaskID | None = None
+        self._rows: dict[str, TaskID] = {}
+        self._instant: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
         self._bars.start()
         if self._ops > 1:
             self._all = self._bars.add_task("all ops", total=self._total, title="", count=f"0/{self._ops}")
@@ -132,38 +112,34 @@ class Bars(NullReporter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars:
-            self._bars.stop()
+        self._bars.stop()
 
     def begin(self, label: str, weight: float = 1.0) -> None:
         """Adds the op's bar. Its length is not known before its first step."""
-        if self._bars:
-            self.estimate.begin(label, weight)
-            self._rows[label] = self._bars.add_task(label, total=None, title="looking it up", count="")
+        self.estimate.begin(label, weight)
+        self._rows[label] = self._bars.add_task(label, total=None, title="looking it up", count="")
 
     def step(self, label: str, done: int, total: int, title: str) -> None:
         """Advances the op's bar and the bar for all."""
-        if self._bars:
-            self._bars.update(self._rows[label], completed=done, total=total, title=title, count=f"{done}/{total}")
-            self._instant[label] += title.startswith(INSTANT_PREFIX)
-            instant = self._instant[label]
-            self.estimate.step(label, (done - instant) / max(1, total - instant))
-            self._update_all()
+        self._bars.update(self._rows[label], completed=done, total=total, title=title, count=f"{done}/{total}")
+        self._instant[label] += title.startswith(INSTANT_PREFIX)
+        instant = self._instant[label]
+        self.estimate.step(label, (done - instant) / max(1, total - instant))
+        self._update_all()
 
     def end(self, label: str, state: str) -> None:
         """Removes the op's bar, or fills it if it is the only one, and advances the bar for all."""
-        if self._bars:
-            self._count += 1
-            self.estimate.end(label)
-            row = self._rows.pop(label)
-            if self._all is None:
-                self._bars.update(row, total=1, completed=1, title=state)
-            else:
-                self._bars.remove_task(row)
-            self._update_all()
+        self._count += 1
+        self.estimate.end(label)
+        row = self._rows.pop(label)
+        if self._all is None:
+            self._bars.update(row, total=1, completed=1, title=state)
+        else:
+            self._bars.remove_task(row)
+        self._update_all()
 
     def _update_all(self) -> None:
-        if self._bars and self._all is not None:
+        if self._all is not None:
             left = self.estimate.seconds_left()
             title = "" if left is None else f"{time_text(left)} left"
             count = f"{self._count}/{self._ops}"
@@ -173,5 +149,5 @@ class Bars(NullReporter):
 def reporter(ops: int, quiet: bool, total: float = 0.0) -> Reporter:
     """Returns the reporter that suits standard error, for this many ops with this weight together."""
     if quiet or messages.verbosity() == messages.QUIET:
-        return NullReporter()
+        return Reporter()
     return Bars(ops, total or ops) if is_terminal(sys.stderr) else Lines()

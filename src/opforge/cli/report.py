@@ -76,6 +76,8 @@ def gather(show_environment: Callable[[Mapping[str, Any]], None] | None = None) 
         report["ops_left_out"] = ops.offer_problems(devices)
     except Exception as error:  # a broken builder package: the rest of the report helps to fix it
         report["ops_problem"] = f"{type(error).__name__}: {error}"
+    if not report["cache"]["problem"] and any(op["state"] == "buildable" for op in report["ops"]):
+        report["cache"]["problem"] = machine.unwritable_cache()  # where all is built, it need not be
     report["remotes"] = machine.remotes()  # after the ops, for which they were asked
     report["aio"] = summary.aio_engines(report["ops"])
     report["host_only"] = summary.host_only(report)

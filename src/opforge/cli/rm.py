@@ -13,6 +13,7 @@ from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, json_option
 from opforge.cli.output import counted, emit_json
+from opforge.foundation.files import advice_of
 
 from . import kinds, verbs
 from .kernels.options import into_options, root_of
@@ -75,19 +76,21 @@ def command(
     removed = remove(evictions, dry_run)
     packages = named["package"]
     releases, problems = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
+    warnings = [f"{line}, which is installed nowhere else" for line in (_needing(releases) if releases else ())]
     if as_json:
         from .kernels.install import to_json
 
         said = summary(removed, dry_run) | ({"kept_pinned": kept} if kept else {})
-        emit_json(said | {"packages": [to_json(release) for release in releases], "problems": problems})
+        gone = [to_json(release) for release in releases]
+        emit_json(said | {"packages": gone, "warnings": warnings, "problems": problems})
     else:
         if len(packages) < len(names) or not names:
             show(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
         for release in releases:
             click.echo(f"{verb} {release.name} {release.version} from {release.root.path}")
-        for line in _needing(releases):
-            messages.show("warning", f"{line}, which is installed nowhere else")
+        for warning in warnings:
+            messages.show("warning", warning)
         for problem in problems:
             messages.show_error(problem)
     sys.exit(FAILED if problems else OK)
@@ -139,8 +142,8 @@ def _remove_packages(root: Root, texts: Sequence[str], dry_run: bool) -> tuple[l
         try:
             found = list(releases.matching(root, *requirement) if dry_run else removal.remove(root, *requirement))
         except OSError as error:
-            advice = "run this as the folder's owner"
-            problems.append(f"{text} cannot be removed from {root.path} ({error.strerror}): {advice}")
+            advice = advice_of(error) or "Run this as its owner"
+            problems.append(f"{text} cannot be removed from {root.path} ({error.strerror}). {advice}")
             continue
         removed += found
         if not found:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -193,12 +194,17 @@ def normalized(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
+def near_names(name: str, ops: Iterable[str]) -> list[str]:
+    """Returns the names of ops that are similar to a name, the nearest first."""
+    from difflib import get_close_matches
+
+    by_form = {normalized(op): op for op in ops}
+    return [by_form[form] for form in get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
+
+
 def unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target] = ()) -> str:
     """Returns the message about a name that no package offers: the nearest names, all, and how to name a class."""
-    import difflib
-
-    by_form = {normalized(other): other for other in offered}
-    near = [by_form[form] for form in difflib.get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
+    near = near_names(name, offered)
     where = f" for {', '.join(sorted({target.device for target in targets}))}" if targets else " here"
     suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
     offers = f"Offered: {', '.join(dict.fromkeys(offered))}." if offered else "None is offered."
@@ -208,25 +214,35 @@ def unknown_name(name: str, offered: Sequence[str], targets: Sequence[Target] = 
 def own_class(import_path: str) -> Any:
     """Returns the class at `module:Class`, searching the working folder too. Raises click.UsageError, BuilderError."""
     module_name, _, attribute = import_path.partition(":")
-    if not module_name or "/" in module_name or module_name.endswith(".py"):
-        parts = [part for part in module_name.removesuffix(".py").split("/") if part.strip(".")]
+    module = own_module(import_path)
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and hasattr(found, "load")):
+        declared = sorted(name for name, value in vars(module).items() if _is_declared(value))
+        listed = f" It has: {', '.join(declared)}." if declared else ""
+        what = "no" if not hasattr(module, attribute) else "no class of a builder that is named"
+        raise click.UsageError(f"{import_path}: the module {module_name!r} has {what} {attribute!r}.{listed}")
+    return found
+
+
+def own_module(import_path: str) -> ModuleType:
+    """Returns the module of `module:Class`, searching the working folder too. Raises what `own_class` raises."""
+    module_name, _, attribute = import_path.partition(":")
+    if not module_name.strip(".") or "/" in module_name or module_name[0] == "." or module_name.endswith(".py"):
+        parts = [part.strip(".") for part in module_name.removesuffix(".py").split("/") if part.strip(".")]
         example = f"{'.'.join(parts) or 'package.module'}:{attribute or 'Class'}"
         raise click.UsageError(
             f"{import_path!r} does not name a module: expected package.module:Class, such as {example}"
         )
     try:
-        module = imported(module_name, lambda: working_folder.import_module(module_name))
+        return imported(module_name, lambda: working_folder.import_module(module_name))
     except (Exception, SystemExit) as error:  # a script may call sys.exit() when it is imported
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            raise  # the working folder was removed
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{module_name}.".startswith(f"{missing}."):
             problem = f"there is no module {missing!r} in this folder or on PYTHONPATH."
             raise click.UsageError(f"{import_path}: {problem}") from error
         raise BuilderError.of_import(import_path, error, f"python -c 'import {module_name}'") from error
-    if not hasattr(module, attribute):
-        declared = sorted(name for name, value in vars(module).items() if _is_declared(value))
-        listed = f" It has: {', '.join(declared)}." if declared else ""
-        raise click.UsageError(f"{import_path}: the module {module_name!r} has no {attribute!r}.{listed}")
-    return getattr(module, attribute)
 
 
 def imported(name: str, load: Callable[[], T]) -> T:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.foundation import working_folder
-
 from . import messages
 from .completion import names as completed_names
 from .guard import FAILED, OK, Guarded, json_option
 from .output import counted, emit_json, heading, show_table
-from .units import duration
+from .units import DURATION
 
 if TYPE_CHECKING:
     from opforge.builders.base import OpBuilder
@@ -27,7 +25,7 @@ EXIT_CODES = "Exit codes: 0 success; 1 something failed; 2 wrong usage; 130 inte
 @click.command("tune", cls=Guarded, epilog=EXIT_CODES)
 @click.argument("names", nargs=-1, required=True, metavar="OP|MODULE...", shell_complete=completed_names.ops)
 @click.option("--shapes", metavar="FILE", default="", help="Time these sizes: JSON, a list of sizes by dtype.")
-@click.option("--budget", metavar="TIME", type=duration, default=None, help="End after this time, such as 60s or 10m.")
+@click.option("--budget", metavar="TIME", type=DURATION, default=None, help="End after this time, such as 60s or 10m.")
 @click.option("--again", is_flag=True, help="Also time configs that an earlier run has timed.")
 @json_option
 def command(names: Sequence[str], shapes: str, budget: float | None, again: bool, as_json: bool) -> None:
@@ -69,17 +67,13 @@ def command(names: Sequence[str], shapes: str, budget: float | None, again: bool
 def _builders(name: str) -> list[OpBuilder]:
     """Returns the builders of a name: of an op, or all that can be tuned of a module. Raises click.UsageError."""
     from opforge.builders.base import OpBuilder
-    from opforge.cli.selection import imported, select
+    from opforge.cli.selection import own_module, select
     from opforge.tuning.subjects import can_be_tuned
 
     if ":" in name or "." not in name:
         (selected, *_others) = select([name])
         return [selected.builder()]
-    try:
-        module = imported(name, lambda: working_folder.import_module(name))
-    except ModuleNotFoundError as error:
-        problem = f"there is no module {error.name!r} in this folder or on PYTHONPATH"
-        raise click.UsageError(f"{name}: {problem}.") from error
+    module = own_module(name)
     found = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, OpBuilder)]
     tunable = [kind for kind in dict.fromkeys(found) if can_be_tuned(kind)]
     if not tunable:

@@ -35,10 +35,10 @@ def explained(builder: OpBuilder, spec: OpSpec, entry: Entry) -> dict[str, Any]:
     return {"tuned": {"path": found.path, "problem": problem, "rows": found.value.get("rows", [])}}
 
 
-def show_choice(tuned: Mapping[str, Any]) -> None:
-    """Prints which configs are taken, and why not the others."""
+def show_choice(name: str, tuned: Mapping[str, Any]) -> None:
+    """Prints which configs the op of this name takes, and why not the others."""
     if not tuned["path"]:
-        click.echo(f"  its defaults: there is no {tuned['wanted']}. To make it: opforge tune")
+        click.echo(f"  its defaults: there is no {tuned['wanted']}. To make it: opforge tune {name}")
         return
     if tuned["problem"]:
         click.echo(f"  its defaults: {tuned['path']} is not used: {tuned['problem']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import os
+import shlex
 import tarfile
 import tempfile
 import zipfile
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from opforge.errors import InspectionError
+from opforge.errors import InspectionError, ToolchainNotFoundError
 from opforge.fast_path.library import FACADE, STABLE
 
 from . import messages
@@ -51,6 +52,8 @@ class Report(NamedTuple):
     """Whether the sources use torch's stable ABI alone."""
     read_only: tuple[Path, ...] = ()
     """Sources in CUDA that were not compiled, as there is no nvcc."""
+    macros: Sequence[str] = ()
+    """What the project's build may define and no -D names."""
 
 
 class Asked(NamedTuple):
@@ -122,7 +125,6 @@ def _compilers(cpu: bool) -> Compilers:
     from opforge.builders.declaration.machine import torch_folder
     from opforge.builders.toolchains import nvcc
     from opforge.builders.toolchains.host import find_compiler
-    from opforge.errors import ToolchainNotFoundError
 
     problem = "torch is not installed" if torch_folder() is None else ""
     try:
@@ -175,7 +177,7 @@ def _report(
     """
     from opforge.builders.declaration.machine import torch_folder
     from opforge.builders.facade.flags import STANDARD
-    from opforge.builders.facade.front_end import refusals, standard_of
+    from opforge.builders.facade.front_end import macros_of, refusals, standard_of
     from opforge.builders.facade.obstacles import find_sources, obstacles_of, project_units
     from opforge.builders.jit_builders import detect_abi
 
@@ -198,6 +200,8 @@ def _report(
         read_only = tuple(unit for unit in sources.units if unit.suffix == ".cu" and not compilers.nvcc)
         if not not_judged and not read_only:
             obstacles = [found for found in obstacles if found.header is None or found.header in said.included]
+            refused = {found.path for found in said.obstacles}
+            obstacles = [found for found in obstacles if not found.is_method or found.path in refused]
         further = (found for found in said.obstacles if (found.path, found.line) not in known)
         obstacles = sorted([*obstacles, *further])
     of_cuda = 0
@@ -207,7 +211,9 @@ def _report(
         of_cuda = scanned - len(without)
     is_stable = detect_abi("\n".join(sources.files.values())) == STABLE
     line = to_write(STABLE if is_stable else FACADE)
-    return Report(sources, obstacles, not_judged, of_cuda, line, is_stable, read_only)
+    named = {macro.partition("=")[0] for macro in asked.macros}
+    unnamed = [name for name in macros_of(root, sources.files.values()) if name not in named] if root else []
+    return Report(sources, obstacles, not_judged, of_cuda, line, is_stable, read_only, unnamed)
 
 
 def _is_project_file(name: str) -> bool:
@@ -313,7 +319,9 @@ def _of_project(root: Path, shown: str, abi: str) -> str:
     if (root / "kernel.toml").is_file():
         return f'abi = "{abi}"  # in {os.path.join(shown, "kernel.toml")}'
     if _say(root.glob("*.py"), ("BuildExtension", "CppExtension", "CUDAExtension")):
-        return f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {shown or '.'}"
+        return (
+            f"OPFORGE_CPP_EXTENSION=torch-facade pip wheel --no-build-isolation --no-deps {shlex.quote(shown or '.')}"
+        )
     if _say(root.rglob("*.py"), ("cpp_extension import load", "cpp_extension.load", "cpp_extension._jit_compile")):
         return 'opforge.compat.cpp_extension.install(abi="torch-facade")  # before it compiles, at or after its import'
     return f'opforge.load("NAME", [SOURCES], abi="{abi}")  # its build does not use torch\'s BuildExtension'
@@ -359,6 +367,10 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
         if found.read_only:
             sources = counted(len(found.read_only), "source in CUDA was", "sources in CUDA were")
             messages.show("note", f"{sources} only read, and not compiled: there is no nvcc")
+        if found.macros:
+            options = " ".join(f"-D {name}" for name in found.macros)
+            text = "the project's build may define macros that its sources test: name those that it does"
+            messages.show("note", f"{text}: {options}")
         for unit, header in found.sources.left_out:
             messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:

@@ -45,6 +45,9 @@ TEXTS = ("key", "plan", "description", "op", "abi", "target", "file", "sha256")
 lock = threading.RLock()  # reentrant: a module's own initialisation may load another op
 by_entry: dict[str, tuple[LoadedOp | ModuleType, Mapping[str, Any]]] = {}
 """By entry key, with the signatures that plain functions got."""
+with_others: set[str] = set()
+"""Ops of which a version has kernels for the ops of other libraries. One version's are registered: the others are not
+in `by_entry`, and `opforge.builders.loader` loads them again."""
 SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.asan", "libclang_rt.tsan")
 """Run-time libraries that must be in the process before a library that needs them is opened."""
 owner_of: dict[str, str] = {}
@@ -284,6 +287,10 @@ class LoadedOp:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *ENTRY_ATTRIBUTES, *self.__names__})
 
+    def __call__(self, *_arguments: Any, **_named: Any) -> Any:
+        functions = ", ".join(self.__names__) or "none"
+        raise TypeError(f"the op {self.__name__!r} is not a function; call one of its functions: {functions}")
+
     def __deepcopy__(self, _: Any) -> LoadedOp:
         return self  # as a module would be: a model that holds it can be copied
 
@@ -330,7 +337,7 @@ def opened(op: str, entry: Entry, typed: Mapping[str, Any], folders: str) -> Loa
     """
     abi, needs = entry.record["abi"], entry.record["needs"]
     # A library of the stable ABI needs torch's own libraries, which are in the process once torch is imported.
-    if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules):
+    if abi not in (STABLE, PLAIN) or (abi == STABLE and "torch" not in sys.modules) or op in with_others:
         return None
     if any(name.startswith(SANITIZERS) for name in needs):
         return None
@@ -362,7 +369,8 @@ def opened_file(entry: Entry) -> int:
 def described(handle: int) -> tuple[list[str], str]:
     """Returns a library's own description: `namespace::schema` for each op, and the types of its kernels.
 
-    For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas.
+    For a TORCH_LIBRARY block that is its namespace. The types are empty if they are known to fit the schemas. A line
+    without types is an op of another library, or `::` if nobody can list for which ops there are kernels.
     """
     describe = remembered_values.FUNCTION(_ctypes.dlsym(handle, "opforge_describe"))
     schemas, _, kernels = ctypes.string_at(describe(0, 0, 0)).decode().partition("\f")
@@ -374,9 +382,13 @@ def names_of(schemas: Sequence[str]) -> list[str]:
     return [schema.partition("(")[0].partition(".")[0] for schema in schemas]
 
 
-def call_register(handle: int, suffix: str, folders: str) -> str:
-    """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text."""
-    refusal = remembered_values.FUNCTION(_ctypes.dlsym(handle, REGISTER))(suffix.encode(), os.fsencode(folders), 0)
+def call_register(handle: int, suffix: str | None, folders: str | None) -> str:
+    """Calls a library's own registration. Returns why it refuses, and then nothing is registered; or an empty text.
+
+    Without a suffix it registers the kernels for the ops of other libraries again; without folders too it removes them.
+    """
+    texts = suffix if suffix is None else suffix.encode(), folders if folders is None else os.fsencode(folders)
+    refusal = remembered_values.FUNCTION(_ctypes.dlsym(handle, REGISTER))(*texts, 0)
     return ctypes.string_at(refusal).decode(errors="replace") or "it refuses" if refusal else ""
 
 
@@ -478,10 +490,26 @@ def set_tuned(entry: Entry, rows: Sequence[Any], is_held: bool = False) -> str:
     return ""
 
 
-def python_functions(where: str, op: Any) -> Mapping[str, Any]:
-    """Returns further functions of a loaded op by name: the result of `where`, a "module:function"."""
-    module, _, name = where.partition(":")
-    functions: Mapping[str, Any] = getattr(importlib.import_module(module), name)(op) if where else {}
+def python_functions(where: str, op: Any, name: str) -> Mapping[str, Any]:
+    """Returns further functions of a loaded op by name: the result of `where`, a "module:function".
+
+    `name` is the op's, for messages. Raises BuilderError if `where` names no function, or if that returns no functions.
+    """
+    if not where:
+        return {}
+    module, _, function = where.partition(":")
+    expected = 'Expected "module:function", of a function that returns a dict from name to function'
+    try:
+        add = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        from opforge.errors import BuilderError
+
+        raise BuilderError(name, f"python_functions={where!r} cannot be imported ({error})", expected) from error
+    functions: Mapping[str, Any] = add(op)
+    if not hasattr(functions, "items"):
+        from opforge.errors import BuilderError
+
+        raise BuilderError(name, f"python_functions={where!r} has returned {functions!r}", expected)
     return functions
 
 
@@ -502,13 +530,16 @@ def extended(library: Any, where: str) -> Any:
     """
     if not where:
         return library
-    importlib.import_module(where.partition(":")[0])
+    try:
+        importlib.import_module(where.partition(":")[0])
+    except (ImportError, ValueError):
+        pass  # `python_functions` says what is wrong
     key, op = (where, adding(where)), library
     if isinstance(library, LoadedOp):
         other = LoadedOp(library.__name__, library.__entry__, library.__find__, library.__names__)
         op = library.__extended__.setdefault(key, other)
     added = vars(op).setdefault("__added__", {})  # name -> the key of what added it
-    for name, function in python_functions(where, op).items():
+    for name, function in python_functions(where, op, library.__name__).items():
         if name not in vars(op) or added.get(name, key) != key:
             setattr(op, name, function)
             added[name] = key

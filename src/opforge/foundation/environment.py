@@ -139,19 +139,15 @@ def of_compilers(more: Iterable[str] = ()) -> list[tuple[bytes, bytes]]:
     further = [name.encode() for name in more]
     names = {*_PLAN, *further} if further else _PLAN
     here = variables()
-    set_here = [name for name in here if name in names or (name[:3] in _BEGINNINGS and _is_wrappers(name))]
+    set_here = [name for name in here if name in names or (name[:3] in _BEGINNINGS and is_wrappers(name))]
     return [(name, here[name]) for name in sorted(set_here)]
 
 
 def of_wrappers() -> list[str]:
     """Returns the names of the variables that are set and that a compiler wrapper may read, sorted."""
-    return sorted(os.fsdecode(name) for name in variables() if _is_wrappers(name))
+    return sorted(os.fsdecode(name) for name in variables() if is_wrappers(name))
 
 
-def is_wrappers(name: str) -> bool:
+def is_wrappers(name: bytes) -> bool:
     """Returns whether a compiler wrapper may read this variable."""
-    return _is_wrappers(os.fsencode(name))
-
-
-def _is_wrappers(name: bytes) -> bool:
     return name.startswith(_WRAPPERS) and not name.startswith(_LAUNCHERS)

@@ -196,7 +196,7 @@ class _Judge:
             return None
         path, status = next(iter(self._open.items()))
         names = ":".join([*(self._shared or ()), *self._open])
-        name_them = f"set OPFORGE_TRUSTED_FOLDERS={names} if you trust everybody who may write there"
+        name_them = f"set OPFORGE_TRUSTED_FOLDERS={quoted(names)} if you trust everybody who may write there"
         close = _advice_to_close(path, status)
         return f"{path} can be written by {_who(status)}", f"{close}; or {name_them}" if close else _sentence(name_them)
 
@@ -223,7 +223,10 @@ class _Judge:
         if is_last and status.st_mode & stat.S_ISVTX:  # as /tmp is: others need it as it is
             advice = f"Choose a folder of your own in it, such as {os.path.join(path, 'opforge')}"
         user = status.st_uid
-        return f"{path} can be written by {_who(status)}", advice or f"Only user {user} can run: chmod go-w {path}"
+        return (
+            f"{path} can be written by {_who(status)}",
+            advice or f"Only user {user} can run: chmod go-w {quoted(path)}",
+        )
 
     def _may_own_above(self, path: str, user: int) -> bool:
         return user in (self._above or ()) or (user == system_id() and not _may_be_anybodys(path))
@@ -262,7 +265,14 @@ def _who(status: os.stat_result) -> str:
 
 def _advice_to_close(path: str, status: os.stat_result) -> str:
     """Returns the command by which this user closes a folder to others; empty if they cannot."""
-    return f"Run: chmod go-w {path}" if os.geteuid() in (0, status.st_uid) else ""
+    return f"Run: chmod go-w {quoted(path)}" if os.geteuid() in (0, status.st_uid) else ""
+
+
+def quoted(path: str) -> str:
+    """Returns a path as a shell takes it, for a command in an error's text."""
+    from shlex import quote
+
+    return quote(path)
 
 
 def _sentence(text: str) -> str:
@@ -293,7 +303,7 @@ def link_problem(folder: str) -> tuple[str, str] | None:
     links += [folder] if os.path.islink(folder) else []
     if not links:
         return None
-    return f"{links[0]} is a symbolic link, and a store has none inside", f"Run: rm {links[0]}"
+    return f"{links[0]} is a symbolic link, and a store has none inside", f"Run: rm {quoted(links[0])}"
 
 
 def others_bits(status: os.stat_result) -> int:

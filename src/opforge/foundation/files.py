@@ -43,12 +43,31 @@ def make_folder(path: str, mode: int = 0o700) -> None:
                 raise
 
 
+def folder_names(folder: str) -> list[str]:
+    """Returns the names in a folder, sorted; none if it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def can_write(folder: str) -> bool:
     """Returns whether this process may make files in a folder, or may make the folder if it is missing."""
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     effective = os.access in os.supports_effective_ids
     return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK, effective_ids=effective)
+
+
+def advice_of(error: OSError) -> str:
+    """Returns what to do about a file that cannot be written or removed; empty if the error does not say enough."""
+    if error.errno == errno.EROFS:
+        return "Its file system is mounted read-only: run this where it can be written"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "Run this as its owner"
+    if error.errno == errno.ENOENT and "temporary directory" in str(error.strerror):  # of tempfile
+        return "Set TMPDIR to a folder that you can write"
+    return "Free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def temp_path(path: str) -> str:

@@ -15,7 +15,7 @@ prints an error, and notebooks and IPython do not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -72,13 +72,22 @@ def _is_internal(trace: TracebackType) -> bool:
     return package == "opforge" or (package in sys.stdlib_module_names and package != "__main__")
 
 
-def explain_call(error: TypeError, function: Callable[..., Any], named: Collection[str]) -> None:
-    """Names the argument that was probably meant. Changes nothing if the error has come from within `function`.
+def explain_call(
+    error: Exception, function: Callable[..., Any], arguments: Sequence[object], named: Mapping[str, object]
+) -> None:
+    """Names the argument that was probably meant, if `function` has none of such a name.
 
-    `named` are the keywords of the call. Those that `function` does not have may have been found out within.
+    Those that it does not have may have been found out within. Raises SettingError for an argument that does not fit
+    its annotation. Changes nothing if another error has come from within `function`.
     """
+    if isinstance(error, OpforgeError):
+        return
     import inspect
 
+    from .arguments import wrong
+
+    if problem := wrong(function, arguments, named):
+        raise problem from None
     parameters, trace = inspect.signature(function).parameters, error.__traceback__
     unknown = next((name for name in named if name not in parameters), "")
     text = f"{function.__name__}() got an unexpected keyword argument {unknown!r}"

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.arguments import checked
 from opforge.foundation.fork_lock import ForkLock
 from opforge.jits import notices
 from opforge.torch_internals import inductor
@@ -95,6 +96,7 @@ def _count_as_old() -> None:
         gc.unfreeze()
 
 
+@checked
 def compile(
     function: Callable[..., Any],
     name: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from opforge.errors import CompiledScopeError
+from opforge.foundation.arguments import checked
 
 from . import session
 from .session import Session
@@ -91,6 +92,7 @@ def load_compiled(name: str) -> Graphs:
     return Graphs(begun)
 
 
+@checked
 def save_compiled(name: str) -> None:
     """Stores the graphs that were compiled since `load_compiled`. Raises CompiledScopeError if that was not called."""
     if not _by_name.get(name):

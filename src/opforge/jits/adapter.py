@@ -16,7 +16,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module, metadata
+from importlib import metadata
+from pkgutil import resolve_name
 from typing import ClassVar
 
 from opforge.accelerator.entry_points import entry_points
@@ -152,8 +153,7 @@ def every() -> dict[str, str]:
 @cache
 def at(path: str) -> Adapter:
     """Returns the adapter at MODULE:NAME. Raises what its import raises, and TypeError for what cannot be one."""
-    module, _, attribute = path.partition(":")
-    found = getattr(import_module(module), attribute)
+    found = resolve_name(path)
     if not isinstance(found, Adapter):
         expected = f"expected an object of a subclass of {Adapter.__module__}.Adapter"
         raise TypeError(f"{path} is {ascii(found)[:80]}: {expected}")

@@ -21,7 +21,7 @@ from opforge.cache.keys import bytes_digest, canonical, key_of
 from opforge.cache.layout import Layout
 from opforge.cache.schema import SHA256, TEXT, FormatError, items, record, row, table, text, whole
 from opforge.foundation import file_owners, formats, settings
-from opforge.foundation.files import read_file, write_file
+from opforge.foundation.files import folder_names, read_file, write_file
 
 AREA = "jit"
 RECORD, SIGNED, TREE, INDEX, OBJECTS = "page.json", "signed", "tree", "index.json", "objects"
@@ -123,11 +123,7 @@ def name_of(where: PageTopic, digest: str) -> str:
 def folders(layout: Layout, key: str = "") -> list[str]:
     """Returns the folders of the pages of all topics, or of the topic with a key."""
     area = layout.path(AREA)
-    try:
-        names = sorted(os.listdir(area))
-    except OSError:
-        return []
-    return [os.path.join(area, name) for name in names if name.count(".") == 1 and name.startswith(key)]
+    return [os.path.join(area, name) for name in folder_names(area) if name.count(".") == 1 and name.startswith(key)]
 
 
 def is_fetched(folder: str) -> bool:

@@ -189,6 +189,8 @@ def program_problem(options: Options) -> str | None:
         return None
     if options.no_python:
         return None if shutil.which(program) else f"there is no program {program!r}"
+    if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
+        return f"{program!r} is a folder without a __main__.py"
     if os.path.exists(program):
         return None
     folder, name = os.path.split(program)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from opforge.accelerator import archs
 from opforge.builders.declaration.by_device import similar
 from opforge.errors import KernelMappingError
+from opforge.foundation.arguments import wrong
 
 MODES = frozenset({"inference", "training", "compiled"})
 ARCHITECTURE = re.compile(rf"{archs.CUDA.pattern}|gfx[0-9a-f]+(:\w+[+-])*")
@@ -31,14 +32,16 @@ class LayerKernel:
     package: str = ""
     version: str | int | None = None
     device: str = ""
-    architectures: tuple[str, ...] = ()
+    architectures: Sequence[str] = ()
     mode: str = ""
     condition: Callable[[Any], bool] | None = None
     is_for_any_model: ClassVar[bool] = False
     """Whether it is in a mapping for layers of any model, of which one model has a few."""
 
     def __post_init__(self) -> None:
-        """Takes the package out of a layer's text that names it."""
+        """Takes the package out of a layer's text that names it. Raises SettingError for a field of another type."""
+        if problem := wrong(type(self), (), vars(self)):
+            raise problem
         if isinstance(self.layer, str) and ":" in self.layer and not self.package:
             package, _, layer = self.layer.rpartition(":")
             package, _, version = package.partition("@")
@@ -102,7 +105,7 @@ def parse(mapping: Mapping[str | type, Entries]) -> dict[str, list[LayerKernel]]
         name = f"{key.__module__}.{key.__qualname__}" if isinstance(key, type) else key
         if not isinstance(name, str):
             raise KernelMappingError(ascii(name)[:100], "it names no class", "the name of a class, or the class")
-        values = [value] if isinstance(value, (str, LayerKernel)) else value
+        values = value if isinstance(value, (list, tuple)) else [value]
         entries = [_entry(part, name) for part in values]
         for one, other in combinations(entries, 2):
             if _is_tie(one, other):

@@ -12,16 +12,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from opforge.errors import KernelMappingError, KernelScopeError
+from opforge.foundation.arguments import checked
 from opforge.foundation.fork_lock import ForkLock
 
 from . import layers
 from .mapping import Entries, LayerKernel, modes_of, parse
 from .mapping import problem as entry_problem
 from .replaced import Record, Rules, forward_of
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 NO_BACKWARD = "it has no backward, and the scope is for training"
 PATCHED = "other code has replaced its forward, which a kernel would leave out"
@@ -64,9 +68,10 @@ class kernels_for:
     thread, or is being run; and what `opforge.get_kernel` raises.
     """
 
+    @checked
     def __init__(
         self,
-        model: Any,
+        model: Module,
         mapping: Mapping[str | type, Entries],
         *,
         mode: str = "inference",
@@ -277,7 +282,8 @@ class _Guard:
         raise KernelScopeError(self._model, GUARDED["_opforge_scope"], LEAVE)
 
 
-def explain_kernels(model: Any) -> Explanation:
+@checked
+def explain_kernels(model: Module) -> Explanation:
     """Returns one line for each layer that the last scope's mapping named: its kernel, or the reason for having none.
 
     The attributes of a line are `name`, `layer`, `kernel`, `reason`, `failed`, `originals`, `checked`, `difference` and

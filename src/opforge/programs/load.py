@@ -16,6 +16,7 @@ from opforge.cache.keys import bytes_digest, canonical
 from opforge.errors import ProgramError, SignatureError
 from opforge.fast_path import library
 from opforge.fast_path.library import RECORD, Entry
+from opforge.foundation.arguments import checked
 from opforge.jits import features, private_folder
 from opforge.remote import statements
 from opforge.remote.signatures import trust_file
@@ -34,7 +35,8 @@ OTHER_NAME = "Another program may be in its place. If it is the one that you exp
 OTHER_VERSION = "Load the program before another version of the op"
 
 
-def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
+@checked
+def load_program(path: str | os.PathLike[str], *, name: str = "", unsigned: bool = False) -> Any:
     """Returns the program in a file that `save_program` has written, after loading its ops.
 
     The ops are registered under their public names. Neither a compiler nor a store is needed. The signature is verified
@@ -53,6 +55,7 @@ def load_program(path: str, *, name: str = "", unsigned: bool = False) -> Any:
         ProgramError: The file is damaged, or does not fit this machine.
         SignatureError: No key that is trusted for `program:NAME` signed it, or it is another program.
     """
+    path = os.fspath(path)
     try:
         with tempfile.TemporaryDirectory(prefix="opforge-") as folder, Archive(path) as file:
             facts, origin = _verified(path, file, name or archive.name_of(path), unsigned)

@@ -8,7 +8,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.builders.declaration import machine
 from opforge.cache import schema
@@ -17,6 +17,7 @@ from opforge.cache.records import schemas
 from opforge.errors import ProgramError
 from opforge.fast_path import library
 from opforge.fast_path.library import RECORD, Entry
+from opforge.foundation.arguments import checked
 from opforge.foundation.files import temp_path
 from opforge.graphs.topic import EXPECTED
 from opforge.jits import features as processors
@@ -29,6 +30,9 @@ from . import archive, form, origins
 from .archive import Archive
 from .form import AOTI, EXPORTED, EXTRA, FOLDER, KIND, STATEMENT
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
 LOAD_IT = "Load it with opforge before the program is saved"
 BUILT_HERE = (
     "Build it here, with an empty OPFORGE_CACHE_DIR and without OPFORGE_REMOTES and layers, and save it in a process"
@@ -37,8 +41,14 @@ BUILT_HERE = (
 NEW_PROCESS = "Export and save it in a process that has loaded this version of the op alone"
 
 
+@checked
 def save_program(
-    path: str, program: Any, *, ops: Iterable[Any] | None = None, name: str = "", signed: bool = True
+    path: str | os.PathLike[str],
+    program: ExportedProgram | str | os.PathLike[str],
+    *,
+    ops: Iterable[Any] | None = None,
+    name: str = "",
+    signed: bool = True,
 ) -> None:
     """Saves a program with the ops that it needs, so that `load_program` loads both.
 
@@ -60,6 +70,7 @@ def save_program(
     """
     import torch
 
+    path = os.fspath(path)
     name = name or archive.name_of(path)
     if not re.fullmatch(LABEL, name):
         raise ProgramError(path, f"its name {name!r} cannot be one", f"Use {EXPECTED}")

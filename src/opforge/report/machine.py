@@ -5,11 +5,11 @@ Nothing here prints. A part that fails becomes a problem in the result, so that 
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from opforge.builders.declaration import machine
@@ -17,12 +17,13 @@ from opforge.builders.toolchains import DEVICES, TOOLCHAINS
 from opforge.builders.toolchains.discovery import probe
 from opforge.builders.toolchains.portable import find_portable
 from opforge.cache import layout
-from opforge.cache.current_store import find_problem
+from opforge.cache.current_store import WRITABLE, find_problem
 from opforge.cache.filesystem.disk import Disk
 from opforge.cache.maintenance import listing
 from opforge.errors import OpforgeError, SettingError, ToolchainNotFoundError
 from opforge.fast_path.machine import python_tag
 from opforge.foundation import file_owners, settings
+from opforge.foundation.files import can_write
 
 
 def environment() -> dict[str, Any]:
@@ -135,8 +136,7 @@ def _linker(host: Any) -> tuple[str, str]:
 
 def find_toolchain(import_path: str, store_layout: layout.Layout) -> Any:
     """Returns the toolchain of this class, "module:Class", as it is found here. Raises what finding it raises."""
-    module, _, attribute = import_path.partition(":")
-    return getattr(importlib.import_module(module), attribute)(store_layout, Disk())
+    return resolve_name(import_path)(store_layout, Disk())
 
 
 def _version(toolchain: Any) -> str:
@@ -174,6 +174,12 @@ def cache() -> dict[str, Any]:
     except OSError as error:
         record |= {"bytes": 0, "entries": 0, "problem": record["problem"] or str(error)}
     return record
+
+
+def unwritable_cache() -> str:
+    """Returns why nothing that is built can be kept in the user's own store, or an empty text."""
+    root = settings.cache_dir()
+    return "" if can_write(root) else f"the cache folder {root} cannot be written. {WRITABLE}."
 
 
 def remotes() -> list[dict[str, Any]]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
+from opforge.builders.base import OpBuilder
+from opforge.builders.load_op import find
+from opforge.builders.planner import make_plan
+from opforge.builders.toolchains import find_toolchain
+from opforge.builders.toolchains.toolchain import Toolchain
 from opforge.cache.current_store import current_store
 from opforge.cache.filesystem.disk import Disk
 from opforge.errors import ToolchainNotFoundError
 
 from .contract import Contract, skip
-
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-    from opforge.builders.toolchains.toolchain import Toolchain
 
 
 class ToolchainContract(Contract):
@@ -97,8 +98,6 @@ class ToolchainContract(Contract):
         assert problem is None, f"target_problem({self.device!r}, {builder.target.arch}) is {problem!r}, expected None"
 
     def test_planning_starts_no_process_and_reads_no_content(self) -> None:
-        from opforge.builders.planner import make_plan
-        from opforge.builders.toolchains import find_toolchain
 
         spec = self._builder().spec()
         toolchain = find_toolchain(spec, current_store())
@@ -111,8 +110,6 @@ class ToolchainContract(Contract):
         assert plan.toolchain, f"the plan of {spec.name} has no toolchain: it would have the key of any compiler"
 
     def test_what_it_builds_is_found_again(self) -> None:
-        from opforge.builders.load_op import find
-
         builder = self._builder()
         entry = builder.build()
         target = entry.record["target"]

@@ -14,7 +14,14 @@ from support import child_processes, sample_ops, text_files
 
 import opforge
 from opforge.cache.filesystem.disk import Disk
-from opforge.errors import BuilderError, BuildResourceError, CacheDirError, CompileError, SourceNotFoundError
+from opforge.errors import (
+    BuilderError,
+    BuildError,
+    BuildResourceError,
+    CacheDirError,
+    CompileError,
+    SourceNotFoundError,
+)
 from opforge.foundation.remembered_values import RACY_NS
 
 WRAPPER = """\
@@ -35,6 +42,17 @@ def test_a_folder_may_have_any_name(tmp_path, monkeypatch):
     assert sample_ops.builder_class(folder, "plain", abi="c")().build().origin == "cache"
     sample_ops.set_value(folder, 2)
     assert sample_ops.builder_class(folder, "plain", abi="c")().load().value() == 2
+
+
+def test_a_file_below_a_folder_whose_name_is_no_text_is_an_error_that_names_it(tmp_path):
+    sample_ops.plain_op(tmp_path / "a\udcff")
+    path = tmp_path / "a\udcff" / "plain.cpp"
+    other = text_files.write(tmp_path, "other.cpp", "")
+    problem = (
+        r"plain: it cannot be recorded: its record would name 'a\\udcff/plain.cpp', which is not UTF-8. Rename that"
+    )
+    with pytest.raises(BuildError, match=problem):
+        opforge.load("plain", [path, other], abi="c")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb"])

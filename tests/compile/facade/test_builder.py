@@ -22,6 +22,7 @@ from opforge.builders.declaration.description import description_key
 from opforge.builders.run import object_reuse
 from opforge.cache import layer
 from opforge.errors import BuilderError, CompileError
+from opforge.fast_path import library
 from opforge.foundation.remembered_values import RACY_NS
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
@@ -34,6 +35,7 @@ BLOCKS = """\
 at::Tensor times(const at::Tensor& x) { return x * FACTOR; }
 TORCH_LIBRARY(NAME, m) { m.def("NAME::times(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(NAME, CPU, m) { m.impl("NAME::times", &times); }
+TORCH_LIBRARY_IMPL(NAME_others, CPU, m) { m.impl("times", &times); }
 static auto also = torch::RegisterOperators("NAME_also::also", &times);
 """
 
@@ -142,14 +144,25 @@ def test_an_edited_source_gets_namespaces_of_its_own(header_in_store, tmp_path):
     name = sample_ops.unique_name("facade")
     (tmp_path / "own").mkdir()
     entry, source = write(tmp_path / "own", "entry.cpp", ENTRY.replace("NAME", name)), tmp_path / "own" / "op.cpp"
-    ops = []
-    for factor in ("2", "3", "/* the library is the same, byte for byte */ 3"):
+    texts = ("2", "3", "/* the library is the same, byte for byte */ 3")
+    ops, others = [], torch.library.Library(f"{name}_others", "DEF")
+    others.define("times(Tensor x) -> Tensor")
+    for factor in texts:
         source.write_text(BLOCKS.replace("FACTOR", factor).replace("NAME", name))
         ops.append(opforge.load(name, [entry, source], **FLAGS))
     assert [op.times(torch.ones(1)).item() for op in ops] == [2, 3, 3]
     assert [op.also(torch.ones(1)).item() for op in ops] == [2, 3, 3]
     assert getattr(torch.ops, name).times(torch.ones(1)).item() == 2
     assert python_module.load(name, ops[0].path).__doc__ == "of C functions"
+
+    # the kernels for ops of others are those of the version that was loaded last, and of no known name
+    for version in (2, 0):
+        source.write_text(BLOCKS.replace("FACTOR", texts[version]).replace("NAME", name))
+        assert opforge.load(name, [entry, source], **FLAGS) is ops[version]
+        assert getattr(torch.ops, f"{name}_others").times(torch.ones(1)).item() == (2, 3, 3)[version]
+        named = {key for key, names in library.defined.items() if "::" in names}
+        assert named & {op.__entry__.key for op in ops} == {ops[version].__entry__.key}
+    others._destroy()
 
     # in another process the first namespace is another library's
     source.write_text(BLOCKS.replace("FACTOR", "2").replace("NAME", name))

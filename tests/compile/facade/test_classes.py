@@ -38,14 +38,16 @@ def test_classes_and_enumerations_give_what_pybind11s_give(tmp_path: Path) -> No
 
 
 def test_a_subclass_has_another_metaclass_where_it_is_a_subclass_of_the_classs_own(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text("""#include <torch/extension.h>
-struct Box { int64_t n; explicit Box(int64_t n) : n(n) {} int64_t twice() const { return 2 * n; } };
+    (tmp_path / "op.cpp").write_text("""#include <pybind11/operators.h>
+#include <pybind11/numpy.h>
+#include <torch/extension.h>
+struct Box { int64_t n; explicit Box(int64_t size) : n(size) {} int64_t twice() const { return 2 * n; } };
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Box>(m, "Box").def(py::init<int64_t>()).def("twice", &Box::twice);
 }
 """)
-    # the facade's headers are no system headers: a project may ask for all warnings as errors
-    options = ["-O0", "-Wall", "-Wextra", "-Werror"]
+    # the facade's headers are found by -I, and a project may ask for all warnings as errors
+    options = ["-O0", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wold-style-cast", "-Werror"]
     compile_library("facade", "box", [tmp_path / "op.cpp"], tmp_path / "box.so", options)
     (tmp_path / "use.py").write_text("""import abc, torch, box
 class Named(type(box.Box)):

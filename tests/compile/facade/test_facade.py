@@ -315,3 +315,31 @@ def test_headers_of_torch_are_found_in_a_folder_of_links(tmp_path: Path) -> None
     )
     with pytest.raises(FileNotFoundError, match="torch's headers of version 2"):
         flags.link_torch_headers(tmp_path, tmp_path / "nothing")
+
+
+def test_the_facade_compiles_with_a_torch_whose_headers_have_what_it_adds_to_others(tmp_path: Path) -> None:
+    own, made = Path(torch.__file__).parent / "include", tmp_path / "include"
+    util = made / "torch" / "headeronly" / "util"
+    util.mkdir(parents=True)
+    (made / "torch" / "csrc").symlink_to(own / "torch" / "csrc")
+    for folder in (util.parent, util):
+        for path in (own / folder.relative_to(made)).iterdir():
+            if path.name not in ("util", "complex.h"):
+                (folder / path.name).symlink_to(path)
+    complex_numbers = (own / "torch/headeronly/util/complex.h").read_text()
+    if not (util / "complex_utils.h").exists():  # as torch 2.14 has it
+        complex_numbers += "#include <torch/headeronly/util/complex_utils.h>\n"
+        (util / "complex_utils.h").write_text("""#pragma once
+namespace std {
+template <typename T> class numeric_limits<c10::complex<T>> : public numeric_limits<T> {};
+template <typename T> bool isnan(const c10::complex<T>& v) { return isnan(v.real()) || isnan(v.imag()); }
+}
+""")
+    (util / "complex.h").write_text(complex_numbers)
+    (tmp_path / "op.cpp").write_text(
+        "#include <torch/extension.h>\nbool f(c10::complex<float> z) { return std::isnan(z); }\n"
+        "static_assert(std::numeric_limits<c10::complex<float>>::has_infinity);\n"
+    )
+    words = command("facade", "op", [tmp_path / "op.cpp"], tmp_path / "op.so", ["-fsyntax-only"], made)
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-2000:]

@@ -473,3 +473,44 @@ def test_a_result_is_written_into_a_tensor_as_by_torch(module: ModuleType) -> No
             module.one_more(out, x)
     with torch.no_grad():
         assert module.one_more(leaf, x).tolist() == (x + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(2, 3, 4),
+        torch.ones(2, 3, 4).permute(2, 0, 1),
+        torch.ones(2, 3, 4)[:, 1:],
+        torch.ones(2, 3, 4)[:, :, 0],
+        torch.ones(3).expand(2, 3),
+        torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.ones(1, 3).as_strided((1, 3), (7, 1)),
+        torch.ones(()),
+        torch.ones(0, 3).t(),
+    ],
+    ids=lambda x: f"{tuple(x.shape)}{x.stride()}",
+)
+def test_elements_without_gaps_are_those_that_torch_finds_so(module: ModuleType, x: torch.Tensor) -> None:
+    assert module.is_dense(x) == torch.ops.aten.is_non_overlapping_and_dense.default(x)
+    assert module.expected(x).is_contiguous() and torch.equal(module.expected(x), x)
+
+
+def test_a_tensor_that_is_not_there_is_borrowed_too(module: ModuleType) -> None:
+    assert module.expected(None) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [
+        (torch.float16, ["Float", "Float", "Float"]),
+        (torch.float32, ["Float", "Double", "Float"]),
+        (torch.float64, ["Double", "Double", "Double"]),
+        (torch.int32, ["Int", "Long", "Long"]),
+        (torch.bool, ["Bool", "Bool", "Bool"]),
+        (torch.complex64, ["ComplexFloat", "ComplexDouble", "ComplexFloat"]),
+        (torch.float8_e4m3fn, ["Float", "Float", "Float"]),
+    ],
+)
+def test_the_types_of_mathematics_and_sums_are_torchs(module: ModuleType, dtype: torch.dtype, wide: list[str]) -> None:
+    assert module.wide_types(dtype) == wide
+    assert module.rounded_up(7, 2) == (4, 8) and module.rounded_up(8, 2) == (4, 8)

@@ -23,6 +23,8 @@ def test_an_op_without_such_functions_has_the_attributes(tmp_path):
     op = sample_ops.plain_op(tmp_path / "op")().load()
     assert (op.path, op.origin, op.result) == (op.__file__, "built", op.__entry__.key)
     assert {"path", "origin", "result", "value"} <= {*dir(op)}
+    with pytest.raises(TypeError, match="the op 'plain' is not a function; call one of its functions: value"):
+        op(1, out=2)
     with pytest.raises(AttributeError, match="the op 'plain' has no function 'paths'; it has: value"):
         op.paths
 

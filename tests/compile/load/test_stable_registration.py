@@ -158,24 +158,66 @@ def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
     assert (op.f(1), op.g(1)) == (2, 3)
 
 
-def test_of_two_versions_of_kernels_for_the_op_of_another_library_those_that_were_loaded_last_are_called(
+SERVES_OTHERS = """\
+int64_t f(int64_t x) { return x * VERSION; }
+void g(StableIValue* stack, uint64_t, uint64_t) { stack[0] = torch::stable::detail::from(f(0)); }
+#if VERSION != 3
+STABLE_TORCH_LIBRARY(@NAME@_own, m) { m.def("own(int x) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(@NAME@_own, CompositeExplicitAutograd, m) { m.impl("own", TORCH_BOX(&f)); }
+#endif
+#if VERSION != 4
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("f", TORCH_BOX(&f)); }
+#endif
+#if VERSION == 2
+STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("g", &g); }
+#endif
+"""
+
+
+def test_of_kernels_for_the_ops_of_another_library_those_of_the_version_that_was_loaded_last_are_there(
     tmp_path, monkeypatch
 ):
-    text = STABLE_HEADERS + (
-        "int64_t f(int64_t x) { return x * TIMES; }\n"
-        'STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) { m.impl("f", TORCH_BOX(&f)); }\n'
-    )
-    first = sample_ops.op_from_source(tmp_path / "op", text, define_macros=(("TIMES", "2"),))
-    changes = {"define_macros": (("TIMES", "3"),), "folder": str(tmp_path / "op")}
-    builders = {2: first(), 3: type("Second", (first,), changes)()}
+    """One version has ops of its own and kernels for others, one such kernels alone, and one none."""
+    first = sample_ops.op_from_source(tmp_path, STABLE_HEADERS + SERVES_OTHERS, define_macros=(("VERSION", "2"),))
     space = torch.library.Library(first.name, "DEF")
     space.define("f(int x) -> int")
-    for times in (2, 3, 2, 2, 3):
-        op = builders[times].load()
-        assert getattr(torch.ops, first.name).f(1) == times
-        # in the keys of torch.compile's caches: the kernels may be in a graph
-        assert [*library.defined[op.__entry__.key]] == [f"{first.name}::f"]
-    assert builders[3].load() is op
-    monkeypatch.setitem(library.defined, op.__entry__.key, {})  # as of kernels without TORCH_BOX
+    space.define("g() -> int")
+    builders = {2: first()}
+    for version in (3, 4):
+        changes = {"define_macros": (("VERSION", f"{version}"),), "folder": str(tmp_path)}
+        builders[version] = type("Later", (first,), changes)()
+    others = getattr(torch.ops, first.name)
+    ops = {}
+    for version in (2, 3, 2, 2, 3, 4, 2, 4, 3):
+        op = builders[version].load()
+        assert ops.setdefault(version, op) is op and builders[version].load() is op
+        for name, has_it in (("f", version != 4), ("g", version == 2)):
+            key = "CompositeExplicitAutograd"
+            assert torch._C._dispatch_has_kernel_for_dispatch_key(f"{first.name}::{name}", key) == has_it
+            # in the keys of torch.compile's caches: the kernels may be in a graph
+            named = {key for key, names in library.defined.items() if f"{first.name}::{name}" in names}
+            assert named == ({op.__entry__.key} if has_it else set())
+        assert version == 4 or others.f(1) == version
+    assert (ops[2].own(1), ops[4].own(1)) == (2, 4)
+    monkeypatch.setitem(library.defined, op.__entry__.key, {"::": None})  # as of blocks of TORCH_LIBRARY_IMPL
     assert save._entry("program.pt2", op).key == op.__entry__.key
+    space._destroy()
+
+
+def test_a_second_version_with_a_kernel_for_the_op_of_another_library_in_its_own_namespace_is_refused(tmp_path):
+    """Its namespace has a suffix: torch would go on calling the kernel of the first version."""
+    text = STABLE_HEADERS + (
+        "int64_t f(int64_t x) { return x * VERSION; }\n"
+        'STABLE_TORCH_LIBRARY_FRAGMENT(@NAME@, m) { m.def("own(int x) -> int"); }\n'
+        "STABLE_TORCH_LIBRARY_IMPL(@NAME@, CompositeExplicitAutograd, m) {\n"
+        '  m.impl("own", TORCH_BOX(&f));\n  m.impl("f", TORCH_BOX(&f));\n}\n'
+    )
+    first = sample_ops.op_from_source(tmp_path, text, define_macros=(("VERSION", "2"),))
+    space = torch.library.Library(first.name, "FRAGMENT")
+    space.define("f(int x) -> int")
+    op = first().load()
+    assert getattr(torch.ops, first.name).f(1) == 2 and f"{first.name}::f" in library.defined[op.__entry__.key]
+    second = type("Later", (first,), {"define_macros": (("VERSION", "3"),), "folder": str(tmp_path)})
+    with pytest.raises(LoadError, match=rf"kernel for {first.name}::f, .* Load it in a new process"):
+        second().load()
     space._destroy()

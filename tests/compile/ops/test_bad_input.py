@@ -912,3 +912,29 @@ def test_a_softmax_in_place_is_not_begun_with_masks_that_do_not_fit(masks, messa
     with pytest.raises(ValueError) as caught:
         Softmax(LAYOUT, 16)(x, **masks)
     assert str(caught.value).startswith(message) and (x == POISON).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: FPQuantizer("x"),
+            "group_size is 'x', expected a whole number, at least 1",
+        ),
+        (lambda: FPQuantizer(0), "group_size is 0, expected a whole number, at least 1"),
+        (
+            lambda: FPQuantizer(6, 6),
+            "group_size is 6, expected a multiple of 4: the codes of a group, of 6 bits each, are whole bytes",
+        ),
+        (lambda: FPQuantizer(512, "8"), "q_bits is '8', expected 12, 8, 6 or 4"),
+        (lambda: FPQuantizer(512, 8, 4), "q_mantissa_bits is 4, expected 3 or 2 for 8 bits"),
+        (lambda: DenseSparsityConfig("2"), "num_heads is '2', expected a whole number, at least 1"),
+        (lambda: DenseSparsityConfig(2, 0), "block is 0, expected a whole number, at least 1"),
+        (lambda: SparseSelfAttention(attn_mask_mode="sum"), "attn_mask_mode is 'sum', expected 'add' or 'mul'"),
+        (lambda: SparseSelfAttention("dense"), "sparsity_config is 'dense', expected a SparsityConfig"),
+    ],
+)
+def test_a_constructor_refuses_what_its_calls_would_refuse(make, text):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        make()
+    assert str(caught.value).startswith(text)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opforge.ops import CPUAdagrad, CPUAdam, CPULion, FusedAdam, FusedLamb, FusedLion, reference
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
@@ -126,7 +126,7 @@ def test_lamb(training, lr, beta1, beta2, eps, decay, modes):
     st.integers(0, 1000),
 )
 def test_a_dequantized_tensor_agrees_with_the_reference(dtype, sizes, bits, symmetric, transposed, seed):
-    op = load_op("QuantizerBuilder")
+    op = host_op("QuantizerBuilder")
     groups, size = sizes[0], 2 * sizes[1]
     random = torch.Generator().manual_seed(seed)
     values = (torch.randn(groups, size, generator=random) * 10 ** (seed % 5 - 2)).to(dtype)

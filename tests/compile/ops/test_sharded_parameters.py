@@ -6,7 +6,7 @@ import pytest
 from support import child_processes
 from support.processes import forked_python
 
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
@@ -81,7 +81,7 @@ print(first, second, sep="\\n")
 
 def test_each_process_updates_its_part_and_rules_that_need_whole_parameters_are_rejected(tmp_path, shared_store):
     for builder in ("CPUAdamBuilder", "FusedAdamBuilder", "CPULionBuilder", "FusedLambBuilder"):
-        load_op(builder)  # a rank that builds lets the other one wait
+        host_op(builder)  # a rank that builds lets the other one wait
     env = {"STORE": str(tmp_path / "ranks"), "OPFORGE_CACHE_DIR": str(shared_store)}
     other = child_processes.start_python(RANK, forked_python.python(), env={**env, "RANK": "1"})
     try:

@@ -168,7 +168,7 @@ def test_a_captured_step_follows_the_numbers_on_the_device(name, monkeypatch):
         for state in states:
             state.zero_()
     builder = f"Triton{name.split('_')[1].title()}Builder"
-    graph = RecordedLaunches(registry.kernels_of(builder_of(builder).name, builder))
+    graph = RecordedLaunches(registry.kernels_of(builder_of(builder)))
     registry.bind(graph)
     monkeypatch.setattr(devices, "is_capturing", lambda device: True)
     with pytest.raises(RuntimeError, match="run one step with the same tensors first"):

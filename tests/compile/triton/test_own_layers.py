@@ -12,6 +12,7 @@ from opforge.errors import OpIncompatibleError
 from opforge.models import OWN_KERNELS
 from opforge.models.own import OwnKernel
 from opforge.ops import layers as own_layers
+from opforge.ops.host_op import host_op
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
@@ -102,7 +103,7 @@ def test_an_op_that_cannot_be_loaded_leaves_the_layer_as_it_is(monkeypatch):
     def fail(self):
         raise OpIncompatibleError("inference_core_ops", "this machine", ["no compiler"])
 
-    own_layers._host_op.cache_clear()
+    host_op.cache_clear()
     monkeypatch.setattr(OpBuilder, "load", fail)
     model = nn.Sequential(nn.LayerNorm(4))
     with opforge.kernels_for(model, OWN_KERNELS):

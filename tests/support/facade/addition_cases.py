@@ -128,6 +128,17 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
         "Part(3, 4).twice()", "Part(3, 4).who()", "m.first_of(Part(3, 4))", "m.second_of(Part(3, 4))",
         "m.both_of(Part(3, 4))", "OnlyFirst()", "OnlySecond()", "m.second_of(Below(3, 4))", "m.first_of(More())",
         "m.second_of(More())", "m.third_of(More())", "m.both_of(More())", "m.Deeper().__init__()",
+        "[item.n for item in m.Shelf()]", "[item.n for item in m.Shelf().whole()]",
+        "_changed(m.Shelf(), lambda shelf: setattr(next(iter(shelf)), 'n', 9), lambda shelf: [i.n for i in shelf])",
+        "_changed(m.Shelf(), lambda shelf: setattr(next(shelf.copies()), 'n', 9), lambda shelf: [i.n for i in shelf])",
+        "_changed(iter(m.Shelf()), list, lambda rest: [list(rest), next(rest, 'none'), iter(rest) is rest])",
+        "(lambda shelf: [list(shelf.prices()), list(shelf.names()), list(shelf.values())])(m.Shelf())",
+        "list(m.countdown(3))", "list(m.countdown(0))", "next(m.countdown(0))", "type(m.countdown(1)).__name__",
+        "m.countdown(1) == m.countdown(1)", "type(m.countdown(1)).__module__", "m.countdown(1).__iter__.__doc__",
+        "m.countdown(1).__next__.__doc__",
+        "type(m.countdown(1)) is type(m.countdown(2))", "type(iter(m.Shelf())) is type(m.Shelf().whole())",
+        "m.Shelf.__iter__.__doc__", "m.Shelf.prices.__doc__",
+        "m.storage(torch.ones(3))", "m.storage(torch.zeros(0))", "m.storage(torch.ones(4, dtype=torch.int16)[3:])",
     )  # fmt: skip
     names = {"m": m, "box": box, "torch": torch, "_changed": _changed, **_of_several(m)}
     for text in texts:
@@ -137,6 +148,7 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     for name in (
         "swapped", "pair_by_pointer", "pairs", "maybe", "either", "pointed", "called_with", "by_default", "boxed",
         "named", "strict", "side", "counts", "total", "lengths", "plain", "total_of_table", "second_at", "as_first",
+        "countdown",
     ):  # fmt: skip
         yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
 

@@ -177,6 +177,21 @@ struct Deeper : Both, Third {
     Deeper() : Both(5, 6) {}
 };
 
+// What is iterated over: objects of a class, a map, and numbers that are made on the way.
+struct Item {
+    int n;
+};
+struct Shelf {
+    std::vector<Item> items{{1}, {2}, {3}};
+    std::map<std::string, int> prices{{"a", 1}, {"b", 2}};
+};
+struct Countdown {
+    int n;
+    int operator*() const { return n; }
+    void operator++() { --n; }
+    bool operator==(const Countdown& other) const { return n == other.n; }
+};
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::register_exception<Refused>(m, "RefusedError");
     py::register_exception<Worse>(m, "WorseError", PyExc_LookupError);
@@ -304,4 +319,24 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("both_of", [](const Both& both) { return both.a * 100 + both.b; });
     m.def("as_first", []() -> First* { return new Both(7, 8); });
     m.def("alive", [] { return alive; });
+
+    py::class_<Item>(m, "Item").def(py::init<int>()).def_readwrite("n", &Item::n);
+    py::class_<Shelf>(m, "Shelf")
+        .def(py::init<>())
+        .def(
+            "__iter__", [](Shelf& shelf) { return py::make_iterator(shelf.items.begin(), shelf.items.end()); },
+            py::keep_alive<0, 1>())
+        .def(
+            "whole", [](Shelf& shelf) { return py::make_iterator(shelf.items); }, py::keep_alive<0, 1>())
+        .def(
+            "copies",
+            [](Shelf& shelf) {
+                return py::make_iterator<py::return_value_policy::copy>(shelf.items.begin(), shelf.items.end());
+            },
+            py::keep_alive<0, 1>())
+        .def("prices", [](Shelf& shelf) { return py::make_iterator(shelf.prices.begin(), shelf.prices.end()); })
+        .def("names", [](Shelf& shelf) { return py::make_key_iterator(shelf.prices.begin(), shelf.prices.end()); })
+        .def("values", [](Shelf& shelf) { return py::make_value_iterator(shelf.prices); });
+    m.def("countdown", [](int n) { return py::make_iterator(Countdown{n}, Countdown{0}); });
+    m.def("storage", [](const torch::Tensor& x) { return std::pair(x.storage() ? 1 : 0, x.storage().nbytes()); });
 }

@@ -1,4 +1,5 @@
 // What public sources in CUDA use of torch's headers. It is compiled, and not run, where there is no GPU.
+#include <ATen/ceil_div.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/detail/KernelUtils.h>
@@ -22,7 +23,7 @@ __global__ void scale(const scalar_t* __restrict__ x, scalar_t* __restrict__ y, 
 template <typename scalar_t>
 __global__ void row_sums(const at::PackedTensorAccessor32<scalar_t, 2, at::RestrictPtrTraits> x,
                          at::PackedTensorAccessor32<scalar_t, 1, at::RestrictPtrTraits> sums) {
-    const int row = blockIdx.x;
+    const int row = at::ceil_div(static_cast<int>(blockIdx.x), 1);
     scalar_t sum = 0;
     for (int column = threadIdx.x; column < x.size(1); column += blockDim.x) {
         sum += x[row][column];
@@ -68,6 +69,7 @@ torch::Tensor sums(torch::Tensor x) {
     return r;
 }
 void host() {
+    c10::cuda::MaybeSetDevice(0);
     c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(true);
     c10::cuda::CUDAStreamGuard guard(stream);
     at::cuda::CUDAEvent before(cudaEventDefault), after(cudaEventDefault);

@@ -5,7 +5,14 @@ class Tensor;  // as sources in CUDA declare it before they include a header
 void declared_early(const at::Tensor& x, at::Tensor& y);
 #include <torch/extension.h>
 
+#include <ATen/AccumulateType.h>
 #include <ATen/Dispatch_v2.h>
+#include <ATen/OpMathType.h>
+#include <ATen/ceil_div.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/MaybeOwned.h>
+#include <torch/fft.h>
+#include <torch/nn/functional/padding.h>
 #if !AT_PARALLEL_OPENMP || AT_PARALLEL_NATIVE
 #error torch has other threads
 #endif
@@ -269,4 +276,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                context.deterministicFillUninitializedMemory());
     });
     m.def("padded", [](const Tensor& x) { return at::replication_pad1d(x, {1, 1}); });
+    m.def("is_dense", [](const Tensor& x) { return x.is_non_overlapping_and_dense(); });
+    m.def("expected", [](const std::optional<Tensor>& x) {
+        c10::MaybeOwned<Tensor> given = at::borrow_from_optional_tensor(x);
+        return *given->expect_contiguous();
+    });
+    m.def("wide_types", [](at::ScalarType type) {
+        static_assert(std::is_same_v<at::opmath_type<c10::Float8_e4m3fn>, float>);
+        static_assert(std::is_same_v<at::acc_type<char, false>, int64_t>);
+        return std::vector<std::string>{c10::toString(at::toOpMathType(type)),
+                                        c10::toString(at::toAccumulateType(type, false)),
+                                        c10::toString(at::toAccumulateType(type, at::kCUDA))};
+    });
+    m.def("rounded_up", [](int64_t a, int64_t b) { return std::pair(at::ceil_div(a, b), at::round_up(a, b)); });
 }

@@ -163,7 +163,7 @@ class Known:
 
     def is_variable(self, name: str) -> bool:
         """Returns whether a variable is in a key or in the record."""
-        return name in self._variables or is_wrappers(name)  # the plan of a wrapper has all of these
+        return name in self._variables or is_wrappers(os.fsencode(name))  # the plan of a wrapper has all of these
 
 
 def _folders_above(path: str) -> Iterator[str]:

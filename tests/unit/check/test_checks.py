@@ -84,6 +84,18 @@ def test_a_class_of_ones_own_for_other_devices_is_refused(tmp_path):
         checks.selected(["m:C"], ["null"], {"m:C": builder})
 
 
-def test_a_name_that_no_package_offers_is_wrong_usage():
-    done = CliRunner().invoke(command, ["NoSuchOp", "--device", "cpu"])
+def test_a_function_is_no_class_of_ones_own_and_an_unusable_class_is_a_failure(tmp_path, own_store):
+    builder = sample_ops.plain_op(tmp_path, devices=["cpu"], libraries="m")
+    module = sys.modules[builder.__module__]
+    setattr(module, builder.__name__, builder)
+    module.value = 3
+    done = CliRunner().invoke(command, [f"{module.__name__}:value", "--device", "cpu"])
+    assert done.exit_code == 2 and "has no class of a builder that is named 'value'. It has: " in done.stderr
+    done = CliRunner().invoke(command, [f"{module.__name__}:{builder.__name__}", "--device", "cpu"])
+    assert done.exit_code == 1 and "libraries='m'. Expected a list of strings" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["NoSuchOp", "", "builder"])
+def test_a_name_that_no_package_offers_is_wrong_usage(name):
+    done = CliRunner().invoke(command, [name, "--device", "cpu"])
     assert done.exit_code == 2 and "A class of your own is named by package.module:Class." in done.stderr

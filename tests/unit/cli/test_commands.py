@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from support import child_processes
 
 import opforge
 from opforge.cli import COMMANDS, MOVED, SECTIONS, group
-from opforge.cli.guard import Guarded, GuardedGroup, json_option
+from opforge.cli.guard import Guarded, GuardedGroup, json_option, run
 from opforge.errors import OpforgeError
 
 HEAVY = ("torch", "rich", "packaging", "numpy", "filelock", "platformdirs", "importlib.metadata")
@@ -75,6 +76,25 @@ def test_wrong_usage_is_the_usage_line_and_one_message():
     done = CliRunner().invoke(command_raising(click.UsageError("not reached")), ["--jsn"], prog_name="command")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Usage: command [OPTIONS]\nTry 'command --help' for help.\n\nerror: No such option")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["build-ops", "CPUAdam", "--out", ""],
+        ["pack", "--out", ""],
+        ["install", "acme/relu", "--into", ""],
+        ["rm", "acme/relu", "--into", ""],
+        ["split-wheel", __file__, "--wheel-dir", ""],
+        ["repair-wheel", __file__, "--wheel-dir", ""],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_empty_text_is_no_folder(words):
+    """It was this folder, or the default: of `--out "$OUT"` without the variable."""
+    done = CliRunner().invoke(group, words)
+    assert done.exit_code == 2 and f"Invalid value for '{words[-2]}'" in done.stderr.replace(" / '-w'", ""), done.stderr
+    assert "it is empty: name a folder" in done.stderr
 
 
 def test_a_group_without_a_command_prints_its_help():
@@ -184,9 +204,51 @@ def with_packages(env):
     return {**env, "PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], os.path.dirname(os.path.dirname(click.__file__))])}
 
 
-def test_a_system_error_is_one_message():
-    done = CliRunner().invoke(command_raising(OSError(28, "No space left on device")), [])
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: [Errno 28] No space left on device\n")
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device. Free some space there."),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/a/b"),
+            "/a/b: Read-only file system. Its file system is mounted read-only: run this where it can be written.",
+        ),
+        (OSError(errno.EACCES, "Permission denied", b"/a"), "/a: Permission denied. Run this as its owner."),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            "No usable temporary directory found in ['/tmp']. Set TMPDIR to a folder that you can write.",
+        ),
+        (OSError(errno.EIO, "Input/output error", 3), "Input/output error"),
+        (OSError("no number"), "no number"),
+    ],
+)
+def test_a_system_error_is_one_message_with_what_to_do(error, text):
+    done = CliRunner().invoke(command_raising(error), [])
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"error: {text}\n")
+
+
+def test_output_that_was_closed_before_the_start_is_no_error(monkeypatch):
+    @click.command(cls=Guarded)
+    def command():
+        click.echo("text")
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    monkeypatch.setattr(sys, "argv", ["command"])
+    with pytest.raises(SystemExit) as ended:
+        run(command, "command")
+    assert ended.value.code == 0
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def test_a_class_in_a_removed_folder_is_one_message(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    os.rmdir(tmp_path / "gone")
+    done = CliRunner().invoke(group, ["inspect", "no_module_here:Builder"])
+    assert done.exit_code == 1 and done.stderr == "error: the working folder was removed: change to another folder\n"
 
 
 def test_a_name_that_the_output_encoding_lacks_is_escaped(tmp_path):

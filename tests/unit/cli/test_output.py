@@ -40,22 +40,22 @@ def test_age_texts(seconds, text):
     [("0", 0), ("512", 512), ("2GiB", 2 << 30), ("2G", 2 << 30), ("500MB", 500_000_000), ("1.5 kib", 1536), ("7b", 7)],
 )
 def test_sizes_are_parsed(text, size):
-    assert units.size(text) == size
+    assert units.SIZE(text) == size
 
 
 @pytest.mark.parametrize(
     ("text", "age"), [("30d", 2592000), ("12h", 43200), ("90min", 5400), ("45s", 45), ("2w", 1209600)]
 )
 def test_ages_are_parsed(text, age):
-    assert units.age(text) == age
+    assert units.AGE(text) == age
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "GiB", "1 2", "nan", "inf"])
 def test_text_that_is_no_size_or_age_is_refused(text):
     with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is not a size: expected a number with B"):
-        units.size(text)
+        units.SIZE(text)
     with pytest.raises(click.BadParameter, match=f"{re.escape(repr(text))} is not an age: expected a number with s"):
-        units.age(text)
+        units.AGE(text)
 
 
 def test_a_table_in_a_pipe_has_one_line_a_row(capsys):
@@ -96,7 +96,7 @@ def test_states_have_colours_on_a_terminal_and_nothing_else_has(capsys, monkeypa
     assert "\x1b[3" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("parse", [units.size, units.age])
+@pytest.mark.parametrize("parse", [units.SIZE, units.AGE])
 def test_a_number_that_is_too_large_is_refused(parse):
     with pytest.raises(click.BadParameter, match="is too large"):
         parse("9" * 400)

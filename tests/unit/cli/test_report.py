@@ -203,3 +203,17 @@ def test_an_unusable_op_fails_the_report(healthy_machine, monkeypatch):
     monkeypatch.setattr(ops, "offers", lambda devices=(): [offer("ReluBuilder", IncompatibleBuilder)])
     done = report("--all")
     assert done.exit_code == 1 and "ReluBuilder\tcpu\tcpu:x86-64\tunusable\tit needs a device" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["/dev/null/cache", "/proc/1/cache"])
+def test_a_cache_that_cannot_be_written_fails_the_report_only_if_something_would_be_built(
+    healthy_machine, monkeypatch, name
+):
+    monkeypatch.setattr(machine, "find_problem", lambda *_arguments: None)
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", name)
+    done = report()
+    advice = "Set OPFORGE_CACHE_DIR to a folder that you can write."
+    assert done.exit_code == 1 and f"problem: the cache folder {name} cannot be written. {advice}" in done.stdout
+    monkeypatch.setattr(ops, "offers", lambda devices=(): [])
+    done = report()
+    assert done.exit_code == 0 and "needs attention: nothing" in done.stdout

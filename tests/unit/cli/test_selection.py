@@ -156,6 +156,9 @@ class Relu(OpBuilder):
 class OpenCLRelu(Relu):
     devices = ("opencl",)
 
+class Theirs:
+    def load(self): ...
+
 other = 3
 """
 
@@ -181,6 +184,9 @@ def test_a_class_that_does_not_exist_is_refused_with_the_classes_that_do(write_m
     name = write_module(OWN_MODULE)
     with pytest.raises(click.UsageError, match=f"the module '{name}' has no 'Gelu'. It has: OpenCLRelu, Relu."):
         selection.select([f"{name}:Gelu"])
+    for other in ("other", "OpBuilder.load"):
+        with pytest.raises(click.UsageError, match=f"'{name}' has no .*{other}'. It has: OpenCLRelu, Relu."):
+            selection.select([f"{name}:{other}"])
 
 
 def test_a_module_that_does_not_exist_is_refused():
@@ -197,6 +203,8 @@ def test_a_module_that_does_not_exist_is_refused():
         ("./my/ops.py:Relu", "my.ops:Relu"),
         ("my/ops:Relu", "my.ops:Relu"),
         (":Relu", "package.module:Relu"),
+        (".ops:Relu", "ops:Relu"),
+        (".", "package.module:Class"),
         ("ops.py:", "ops:Class"),
     ],
 )
@@ -241,8 +249,8 @@ def test_what_a_module_prints_is_not_in_the_output_of_the_command(write_module):
     assert done.stderr.startswith("loud\n") and json.loads(done.stdout)["error"] == "SourceNotFoundError"
 
 
-def test_an_attribute_that_is_no_builder_class_is_refused(write_module):
-    (op,) = selection.select([f"{write_module(OWN_MODULE)}:other"])
+def test_a_builder_of_another_hierarchy_is_refused(write_module):
+    (op,) = selection.select([f"{write_module(OWN_MODULE)}:Theirs"])
     with pytest.raises(BuilderError, match=r"it is not a subclass of opforge\.OpBuilder"):
         op.builder()
 

@@ -24,7 +24,7 @@ BAD = """#include <torch/extension.h>
 #include "own/helper.h"
 at::AutoDispatchBelowADInplaceOrView guard;
 auto g = at::check_generator<G>(gen);
-auto s = x.storage();
+auto n = x.use_count();
 """
 
 
@@ -58,7 +58,7 @@ def test_every_line_is_listed_with_its_construct_and_class(tmp_path: Path) -> No
     assert [line.removeprefix(f"{tmp_path}/bad.cpp:").split(": ")[:3] for line in lines[:-1]] == [
         ["3", "AutoDispatchBelowADInplaceOrView", "never"],
         ["4", "check_generator", "needs torch 2.13"],
-        ["5", "storage", "never"],
+        ["5", "use_count", "never"],
     ]
     assert lines[-1] == "3 lines: 2 never, 1 needs torch 2.13"
 
@@ -152,6 +152,18 @@ def test_a_macro_of_the_build_decides_which_headers_a_source_needs(project: Path
     (project / "csrc" / "host.cpp").write_text(text)
     assert "host.cpp is left out" in why("--cpu", project).output
     assert "host.cpp" not in why("--cpu", "-D", "CPU_ONLY=1", project).output
+
+
+@pytest.mark.parametrize(
+    "defined", ["define_macros=[('CPU_ONLY', None), ('UNUSED', '1')]", "extra_compile_args=['-O3', '-DCPU_ONLY']"]
+)
+def test_a_macro_that_the_build_files_define_and_the_sources_test_is_advised(project: Path, defined: str) -> None:
+    (project / "setup.py").write_text(f"CppExtension({defined})\n")
+    assert "-D" not in why(project).stderr
+    (project / "csrc" / "host.cpp").write_text("#include <torch/extension.h>\n#if !defined(CPU_ONLY)\nint g;\n#endif\n")
+    advice = "note: the project's build may define macros that its sources test: name those that it does: -D CPU_ONLY\n"
+    assert advice in why(project).stderr
+    assert "CPU_ONLY" not in why("-D", "CPU_ONLY", project).stderr
 
 
 def test_sources_in_cuda_are_only_read_where_there_is_no_nvcc(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,10 +294,10 @@ def test_a_source_in_c_is_read_and_compiled_only_if_it_includes_torch(tmp_path, 
     compiler.chmod(0o755)
     monkeypatch.setattr(why_not, "_compilers", lambda cpu: why_not.Compilers((str(compiler),)))
     (tmp_path / "part.c").write_text('#include "part.h"\nint twice(int new) { return 2 * new; }\n')
-    (tmp_path / "op.c").write_text("#include <torch/extension.h>\nauto s = x.storage();\n")
+    (tmp_path / "op.c").write_text("#include <torch/extension.h>\nauto y = at::native::relu(x);\n")
     done = CliRunner().invoke(group, ["why-not", str(tmp_path / "part.c")])
     assert done.exit_code == 0 and done.output.startswith("nothing found that keeps these sources from one binary")
     assert not (tmp_path / "compiled").exists()
     done = CliRunner().invoke(group, ["why-not", str(tmp_path)])
-    assert done.exit_code == 1 and f"{tmp_path}/op.c:2: storage: never" in done.output
+    assert done.exit_code == 1 and f"{tmp_path}/op.c:2: at::native::relu: never" in done.output
     assert [line.split()[-1] for line in (tmp_path / "compiled").read_text().splitlines()] == [str(tmp_path / "op.c")]

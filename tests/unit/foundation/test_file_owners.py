@@ -46,6 +46,17 @@ def test_a_folder_that_everybody_can_write_is_refused_with_the_command_that_fixe
     assert file_owners.folder_problem(str(folder), ME) is None
 
 
+def test_the_command_that_fixes_a_folder_can_be_typed_whatever_its_name_is(tmp_path):
+    folder = tmp_path / "my cache; it's"
+    (folder / "inside").mkdir(parents=True)
+    folder.chmod(0o777)
+    os.system(problem_of(folder)[1].removeprefix("Run: "))
+    assert file_owners.folder_problem(str(folder), ME) is None
+    os.symlink(folder / "inside", folder / "a link")
+    os.system(file_owners.link_problem(str(folder))[1].removeprefix("Run: "))
+    assert os.listdir(folder) == ["inside"]
+
+
 def test_a_folder_that_all_share_is_refused_and_nobody_is_told_to_close_it(folder):
     folder.chmod(0o1777)  # as /tmp is: without write permission it would be of no use to the others
     assert problem_of(folder) == (

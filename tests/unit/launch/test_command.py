@@ -113,6 +113,7 @@ def test_another_system_is_refused(monkeypatch):
         (("[1]/trian.py",), "there is no file '[1]/trian.py' in FOLDER; did you mean [1]/train.py"),
         (("a.py",), "there is no file 'a.py' in FOLDER"),
         (("[1]/evaluate.py",), "there is no file '[1]/evaluate.py' in FOLDER"),
+        (("[1]",), "'[1]' is a folder without a __main__.py"),
         (("no/such.py", "--lr", "1"), "there is no file 'no/such.py' in FOLDER"),
         (("--no-python", "no_such_program_here"), "there is no program 'no_such_program_here'"),
     ],

@@ -248,7 +248,7 @@ def test_a_package_that_may_not_be_removed_is_an_error_that_says_who_may(user, r
     monkeypatch.setattr("opforge.packages.installed.remove._forget", refuse)
     code, output = user("rm", "acme/plain", "--into", "new")
     assert code == 1 and "error: acme/plain cannot be removed from" in output
-    assert "(Permission denied): run this as the folder's owner" in output
+    assert "(Permission denied). Run this as its owner" in output
 
 
 def test_a_package_that_is_installed_elsewhere_is_not_removed_and_its_folder_named(user, registry, monkeypatch):
@@ -268,10 +268,22 @@ def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, regist
         assert user("install", package, "--into", "new")[0] == 0
     assert "warning" not in user("rm", "acme/plain@2", "--into", "new")[1]
     there = f"acme/over 1 in {registry.scratch / 'new'} needs acme/plain >=1,<2, which is installed nowhere else"
+    assert json.loads(user("rm", "acme/plain", "--into", "new", "--dry-run", "--json")[1])["warnings"] == [there]
     for more in (["--dry-run"], []):
         code, output = user("rm", "acme/plain", "--into", "new", *more)
         assert code == 0 and f"warning: {there}" in output
     assert "warning" not in user("rm", "acme/over", "--into", "new")[1]
+
+
+def test_one_that_was_withdrawn_from_use_serves_no_package_that_needs_it(user, registry):
+    for number in ("1", "1.1"):
+        registry.publish(number=number)
+    registry.publish("acme/over", depends={"acme/plain": ">=1,<2"})
+    for package in ("acme/over", "acme/plain@==1.0"):
+        assert user("install", package, "--into", "new")[0] == 0
+    withdraw_release(registry.store, "acme/plain@1.1", "it leaks", LOADING)
+    assert user("install", "acme/plain@==1.0", "--into", "new")[0] == 0
+    assert "is installed nowhere else" in user("rm", "acme/plain@==1.0", "--into", "new")[1]
 
 
 def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_installed(user, registry, monkeypatch):
@@ -284,7 +296,9 @@ def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_insta
     assert code == 0 and "installed already: acme/plain 1" in output and f"warning: {said}" in output
     with pytest.raises(KernelIncompatibleError) as error:
         opforge.get_kernel("acme/plain")
-    assert output.split(said)[1].split("\n")[0] in str(error.value)
+    problem = output.split(said)[1].split("\n")[0]
+    assert problem in str(error.value)
+    assert json.loads(user("install", "acme/plain", "--into", "new", "--json")[1])["warnings"] == [said + problem]
 
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from support import text_files
 
 from opforge.cli import group
 from opforge.errors import KeyFileError, SettingError
@@ -123,11 +124,23 @@ def test_of_a_key_that_could_not_be_written_nothing_is_left(monkeypatch):
     def full(_descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patched, pytest.raises(OSError, match=r"No space left on device: '.*/ci\.secret'"):
+    text = (
+        r"/ci\.secret cannot be written: No space left on device\. Set XDG_CONFIG_HOME to a folder that you can write"
+    )
+    with monkeypatch.context() as patched, pytest.raises(KeyFileError, match=text):
         patched.setattr(keys, "fsync", full)
         keys.create("ci")
     assert keys.names() == []
     keys.create("ci")
+
+
+def test_a_key_whose_folder_cannot_be_made_is_an_error_with_the_variable_that_names_another(monkeypatch, tmp_path):
+    text_files.write(tmp_path, "opforge", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(
+        KeyFileError, match=r"cannot be written: .*\. Set XDG_CONFIG_HOME to a folder that you can write"
+    ):
+        keys.create("ci")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "x" * 64])

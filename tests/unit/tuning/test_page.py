@@ -47,3 +47,9 @@ def test_a_time_that_is_none_is_refused(project):
     done = CliRunner().invoke(group, ["tune", "my_package.builders:SumBuilder", "--budget", "5x"])
     assert done.exit_code == 2
     assert "'5x' is not a length of time: expected a number with s, min, h, d or w, such as 90s" in done.output
+
+
+def test_a_module_that_is_none_is_wrong_usage():
+    for name, problem in ((".", "'.' does not name a module"), ("no.such", "there is no module 'no' in this folder")):
+        done = CliRunner().invoke(group, ["tune", name])
+        assert done.exit_code == 2 and problem in done.stderr

@@ -318,7 +318,9 @@ def test_explain_says_which_config_is_taken_and_why_the_others_are_not(timed_run
         return CliRunner().invoke(explain, ["tuned_fill_builder:FillBuilder"]).output.splitlines()
 
     module.FillBuilder().load()
-    assert lines()[1].startswith("  its defaults: there is no ") and lines()[1].endswith(". To make it: opforge tune")
+    assert lines()[1].startswith("  its defaults: there is no ") and lines()[1].endswith(
+        ". To make it: opforge tune tuned_fill_builder:FillBuilder"
+    )
     timed_run({"float32": [100]})
     _hit, path, taken, *others = lines()
     assert path == f"  tuned by {stored().path}"

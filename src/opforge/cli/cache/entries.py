@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli.selection import normalized
+from opforge.cli.selection import near_names, normalized
 
 if TYPE_CHECKING:
     from opforge.cache.layout import Layout
@@ -88,14 +88,6 @@ def entries_with_key(stored: Sequence[StoredEntry], name: str) -> list[StoredEnt
         return [entry for entry in stored if path in (entry.path, os.path.dirname(entry.path))]
     exact = [entry for entry in stored if entry.key == name]
     return exact or [entry for entry in stored if name and entry.key.startswith(name)]
-
-
-def near_names(name: str, ops: Collection[str]) -> list[str]:
-    """Returns the names of ops that are similar to a name, the nearest first."""
-    from difflib import get_close_matches
-
-    by_form = {normalized(op): op for op in ops}
-    return [by_form[form] for form in get_close_matches(normalized(name), list(by_form), n=3, cutoff=0.5)]
 
 
 def _ambiguous(name: str, entries: Sequence[StoredEntry]) -> str:

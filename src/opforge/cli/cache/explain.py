@@ -230,7 +230,7 @@ def _print(record: dict[str, Any]) -> None:
     if record["hit"]:
         click.echo(f"hit: {label}, {record['path']}")
         if "tuned" in record:
-            tuned_names.show_choice(record["tuned"])
+            tuned_names.show_choice(record["name"], record["tuned"])
         return
     click.echo(f"miss: {label}, plan {record['plan'] or 'unknown'}")
     for rejected in record["rejected"]:

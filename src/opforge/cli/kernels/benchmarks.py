@@ -53,16 +53,10 @@ def _rows(benchmark: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def installed(releases: Sequence[Installed]) -> list[Release]:
     """Returns the signed statements of installed releases; those that came from a folder have none."""
-    from opforge.packages.registry import release as forms
+    from opforge.packages.registry.verify_installed import signed_release
 
-    found = []
-    for release in releases:
-        path = release.root.join("releases", release.digest)
-        if os.path.isfile(path):
-            with open(path, "rb") as file:
-                data = forms.split(file.read(forms.MAX_BYTES), release.digest, path).data
-            found.append(forms.parse(data, path, release.name, release.version))
-    return found
+    kept = (release for release in releases if os.path.isfile(release.root.join("releases", release.digest)))
+    return [signed_release(release)[1] for release in kept]
 
 
 def in_store(store: ObjectStore, names: Sequence[str]) -> list[Release]:

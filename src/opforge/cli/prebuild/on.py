@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from opforge.builders.base import OpBuilder
+from opforge.builders.load_op import gate_problems
+from opforge.builders.run.timeline import Timeline
 from opforge.cli.progress import reporter
 from opforge.cli.selection import Selected
 from opforge.errors import OpIncompatibleError
@@ -15,10 +17,6 @@ from opforge.remote.farm.unit import Outcome, Unit, unit_of
 
 from . import shards
 from .run import BuildOptions, Run
-
-if TYPE_CHECKING:
-    from opforge.builders.base import OpBuilder
-    from opforge.builders.run.timeline import Timeline
 
 
 class FarmRun(Run):
@@ -43,8 +41,6 @@ class FarmRun(Run):
 
     def _look_up(self, number: int, outcome: Outcome) -> Outcome | None:
         """Makes the unit of an op; the worker looks whether the remote has it. Returns None."""
-        from opforge.builders.load_op import gate_problems
-
         op, options = self._selected[number], self._options
         builder = op.builder(options.debug, options.sanitize, options.portable)
         self._outcomes[number] = outcome._replace(target=str(builder.target))

@@ -16,7 +16,7 @@ from opforge.cli.completion import names as completed_names
 from opforge.cli.guard import FAILED, OK, Guarded, error_text, json_option
 from opforge.cli.output import emit_json
 from opforge.cli.selection import Selected, all_targets, mode_options, select, target_option
-from opforge.errors import CacheDirError, LayerError, OpIncompatibleError
+from opforge.errors import CacheDirError, LayerError, OpIncompatibleError, ToolchainError
 
 from .stores import parsed
 
@@ -122,7 +122,6 @@ def fetched(op: Selected, source: RemoteEntries, debug: bool, sanitize: str, is_
 def _present(spec: OpSpec, exact: bool) -> Entry | None:
     """Returns the entry that is here already; None also if there is no compiler that could say which it would be."""
     from opforge.builders import load_op
-    from opforge.errors import ToolchainError
 
     try:
         return load_op.find(spec, exact=exact).entry

@@ -53,19 +53,19 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     if source.startswith(HUB):
         if names:
             raise click.UsageError("a kernel of the hub is one package: leave out names.")
-        _of_hub(source, target, key, unverified, as_json)
-        return
-    if source == CACHE:
-        if unverified:
-            raise click.UsageError(
-                "--unverified is for a kernel of the hub: what was fetched into the cache is verified."
-            )
-        _of_cache(target, names, key, as_json)
-        return
+        return _of_hub(source, target, key, unverified, as_json)
     if unverified:
-        raise click.UsageError("--unverified is for a kernel of the hub: what a remote holds is verified.")
+        verified = "what was fetched into the cache" if source == CACHE else "what a remote holds"
+        raise click.UsageError(f"--unverified is for a kernel of the hub: {verified} is verified.")
+    if source == CACHE:
+        return _of_cache(target, names, key, as_json)
     if key:
         raise click.UsageError("--key signs a kernel of the hub, and cache: what a remote holds keeps its signatures.")
+    return _of_store(source, target, names, as_json)
+
+
+def _of_store(source: str, target: str, names: Sequence[str], as_json: bool) -> None:
+    """Copies a store, or what of it is named."""
     from opforge.packages.form.names import check
     from opforge.remote import mirror
 
@@ -83,12 +83,11 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
         found.update(meant)
         return bool(meant) or not names
 
+    copied, problems = list[mirror.Copied](), list[str]()
     with Transfers(as_json) as transfers:
-        copied = list[mirror.Copied]()
         for kind in wanted if names else [""]:
             copied += mirror.copy(there, here, accepts, transfers, kind, is_unsigned)
         copied += mirror.copy_named(there, here, "package", packages, transfers, is_unsigned)
-    problems = [f"{topic.kind} {topic.topic}: {problem}" for topic in copied for problem in topic.problems]
     for kind, of_kind in wanted.items():
         held = ", ".join(sorted(offered.get(kind, ()))) or f"no {kind}"
         problems += [
@@ -97,8 +96,9 @@ def command(source: str, target: str, names: Sequence[str], key: str, unverified
     _end(copied, problems, as_json)
 
 
-def _end(copied: Sequence[Copied], problems: Sequence[str], as_json: bool) -> NoReturn:
-    """Prints the copied artifacts and the problems, and ends the command."""
+def _end(copied: Sequence[Copied], further: Sequence[str], as_json: bool) -> NoReturn:
+    """Prints the copied artifacts and all problems, and ends the command."""
+    problems = [*(f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems), *further]
     if as_json:
         emit_json({"copied": [topic._asdict() for topic in copied], "problems": problems})
     else:
@@ -129,7 +129,7 @@ def _of_cache(target: str, names: Sequence[str], key: str, as_json: bool) -> Non
 
     with Transfers(as_json) as transfers:
         copied = [*cache_mirror.copy(store.layout, there, remote, signer, transfers, chosen if names else None)]
-    _end(copied, [f"{one.kind} {one.topic}: {problem}" for one in copied for problem in one.problems], as_json)
+    _end(copied, (), as_json)
 
 
 def _of_hub(source: str, target: str, key: str, unverified: bool, as_json: bool) -> None:

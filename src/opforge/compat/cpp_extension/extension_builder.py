@@ -6,20 +6,18 @@ import importlib
 import os
 import sysconfig
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from opforge.accelerator.host.cpuinfo import read_cpuinfo
 from opforge.accelerator.target import Target
 from opforge.builders.base import OpBuilder
 from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration import machine
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.builders.run import diagnostics
 from opforge.builders.toolchains import nvcc
 
 from . import nvcc_flags, prepared_link
-
-if TYPE_CHECKING:
-    from opforge.builders.declaration.op_spec import OpSpec
 
 VISIBLE = "-fvisibility=default"
 OF_CUDA: Mapping[str, tuple[str, ...]] = {"-lc10_cuda": (), "-ltorch_cuda": (), "-lcudart": nvcc.RUNTIME}

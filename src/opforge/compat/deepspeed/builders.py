@@ -6,20 +6,18 @@ import logging
 import sys
 from abc import ABCMeta
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from opforge.accelerator.interface.accelerator import Accelerator
 from opforge.accelerator.interface.builder_protocol import create
 from opforge.accelerator.interface.deepspeed_names import DEVICE_BUILDERS
 from opforge.builders.cpu.adam import CPUAdamBuilder
 from opforge.builders.declaration import targets
+from opforge.builders.declaration.op_spec import OpSpec
 from opforge.errors import BuilderError
 from opforge.errors.base import unknown_name
 
 from .methods import METHODS
-
-if TYPE_CHECKING:
-    from opforge.accelerator.interface.accelerator import Accelerator
-    from opforge.builders.declaration.op_spec import OpSpec
 
 HOST_BUILDERS = (
     "AsyncIOBuilder",

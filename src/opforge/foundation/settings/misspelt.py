@@ -6,6 +6,7 @@ import logging
 import os
 
 from opforge.foundation import formats, settings
+from opforge.foundation.files import folder_names
 
 log = logging.getLogger("opforge")
 PREFIX = "OPFORGE_"
@@ -36,10 +37,7 @@ def problems() -> list[str]:
     texts += _unknown_owners()
     for layer in settings.cache_layers():
         if problem := layer_problem(layer):
-            try:
-                beside = [] if os.path.lexists(layer) else os.listdir(os.path.dirname(layer))
-            except OSError:
-                beside = []
+            beside = [] if os.path.lexists(layer) else folder_names(os.path.dirname(layer))
             names = difflib.get_close_matches(os.path.basename(layer), beside, n=1)
             near = f" Did you mean {os.path.join(os.path.dirname(layer), names[0])}?" if names else ""
             texts.append(f"The layer {layer}, which {settings.cache_layers.found()[1]} names, {problem}.{near}")

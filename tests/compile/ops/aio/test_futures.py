@@ -90,6 +90,15 @@ def test_a_cancelled_task_cancels_its_request(slow, big_file):
     assert futures[0].cancelled()
 
 
+def test_numpy_is_not_needed(queue, tmp_path, monkeypatch):
+    def missing(_tensor):
+        raise RuntimeError("Numpy is not available")
+
+    monkeypatch.setattr(torch.Tensor, "numpy", missing)
+    queue.write(tmp_path / "file", torch.zeros(4)).result()
+    assert (tmp_path / "file").read_bytes() == bytes(16)
+
+
 def test_a_tensor_in_flight_cannot_be_freed_or_resized(slow, tmp_path):
     tensor = torch.randint(0, 256, (4 << 20,), dtype=torch.uint8)
     expected = tensor.clone().numpy().tobytes()  # numpy() itself makes a storage one that cannot be resized

@@ -134,6 +134,8 @@ def test_squares_of_blocks_cover_a_layout_once():
     (width, blocks), *others = op.sdd_segment(torch.ones(1, 4, 4, dtype=torch.int32), 4)
     assert width == 4 and not others and blocks[:, 3].tolist() == list(range(16))
     assert op.sdd_segment(torch.zeros(1, 2, 2, dtype=torch.int32), 2) == []
+    (width, blocks), *others = op.sdd_segment(torch.ones(1, 4, 4, dtype=torch.int32), 1 << 40)  # takes no such memory
+    assert width == 4 and not others and blocks[:, 3].tolist() == list(range(16))
     with pytest.raises(RuntimeError, match=r"layout has shape \(1, 2, 2\), expected contiguous int32"):
         op.sdd_segment(torch.ones(1, 2, 2, dtype=torch.long), 2)
 

@@ -83,6 +83,10 @@ def test_sliding_windows():
             "num_different_global_patterns is 5, expected at most 4, num_local_blocks / num_global_blocks",
         ),
         (
+            lambda: sparse.VariableSparsityConfig(1, local_window_blocks=[4, 0]),
+            "local_window_blocks is [4, 0], expected one number or more, each of them 1 or more",
+        ),
+        (
             lambda: sparse.VariableSparsityConfig(1, global_block_indices=[1, 2], global_block_end_indices=[2]),
             "global_block_end_indices has 1 numbers, expected 2, as global_block_indices has",
         ),

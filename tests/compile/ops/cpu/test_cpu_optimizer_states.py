@@ -74,6 +74,50 @@ def test_adagrads_state_comes_from_torch_and_from_deepspeed():
     steps_beside(again, theirs, third, params)
 
 
+@pytest.mark.parametrize(("of_group", "of_states"), [(0, [0, 3]), (3, [None, None])], ids=["deepspeed", "apex"])
+def test_a_count_for_all_parameters_is_loaded_for_each(of_group, of_states):
+    params = parameters((4, 5), (7,))
+    optimizer = CPUAdam(params)
+    optimizer.step()
+    loaded = copy.deepcopy(optimizer.state_dict())
+    loaded["param_groups"][0]["step"] = of_group
+    for state, count in zip(loaded["state"].values(), of_states, strict=True):
+        state["step"] = count
+        if count is None:
+            del state["step"]
+    optimizer.load_state_dict(loaded)
+    assert [optimizer.state[param]["step"] for param in params] == [3, 3]
+    assert "step" not in optimizer.param_groups[0]
+
+
+def test_a_state_dict_that_is_rejected_changes_nothing():
+    params = parameters((4, 5), (7,))
+    others = copies(params)
+    theirs = torch.optim.AdamW(others, amsgrad=True)
+    theirs.step()
+    ours = CPUAdam(params, lr=0.25)
+    ours.step()
+    before = copy.deepcopy(ours.state_dict())
+    with pytest.raises(ValueError, match="amsgrad is True, expected False"):
+        ours.load_state_dict(theirs.state_dict())
+    after = ours.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    for state, expected in zip(after["state"].values(), before["state"].values(), strict=True):
+        assert state.keys() == expected.keys() and torch.equal(state["exp_avg"], expected["exp_avg"])
+
+
+def test_counts_of_torchs_capturable_optimizers_are_updated_in_one_call():
+    params = parameters((4, 5), (7,))
+    optimizer = CPUAdam(params)
+    optimizer.step()
+    loaded = copy.deepcopy(optimizer.state_dict())
+    loaded["param_groups"][0]["capturable"] = True
+    for state in loaded["state"].values():
+        state["step"] = torch.tensor(1000.0)
+    optimizer.load_state_dict(loaded)
+    assert [launch.step for launch in optimizer._launches()] == [1001]
+
+
 def test_states_replaced_by_the_user_are_used():
     params = parameters((4,), (5,))
     others = copies(params)

@@ -146,8 +146,13 @@ ROWS = torch.zeros(2, 12, dtype=torch.uint8)
     ],
 )
 def test_wrong_arguments_are_rejected(call, message):
+    def changed(group_size, q_bits=8, q_mantissa_bits=3):
+        quantizer = FPQuantizer()  # its constructor would refuse them too
+        quantizer.group_size, quantizer.q_bits, quantizer.q_mantissa_bits = group_size, q_bits, q_mantissa_bits
+        return quantizer
+
     with pytest.raises(RuntimeError) as caught:
-        call(FPQuantizer)
+        call(changed)
     assert str(caught.value) == message
 
 

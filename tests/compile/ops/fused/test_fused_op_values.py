@@ -25,6 +25,20 @@ def test_nan_and_inf_propagate_as_in_torchs_fused_kernel(fused_adam):
             assert torch.equal(kind(ours), kind(torchs))
 
 
+def test_a_beta_next_to_a_half_is_a_half(fused_adam):
+    averages, grads = torch.tensor([1.0, -3.0]), torch.tensor([2.0, 5.0])
+    run_adam(fused_adam, [[torch.zeros(2), grads, averages, torch.ones(2)]], beta1=0.5 + 1e-12)
+    assert averages.tolist() == [1.5, 1.0]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.25, 0.5, 0.9, 1.0])
+def test_an_average_is_that_of_torchs_lerp_for_each_beta(fused_adam, beta):
+    averages, grads = (t.reshape(-1).clone() for t in torch.meshgrid(*[torch.tensor(SPECIAL)] * 2, indexing="ij"))
+    expected = torch.lerp(averages, grads, 1.0 - beta)
+    run_adam(fused_adam, [[torch.zeros_like(grads), grads, averages, torch.ones_like(grads)]], beta1=beta)
+    torch.testing.assert_close(averages, expected, rtol=1e-6, atol=0.0, equal_nan=True)
+
+
 def step_of(op):
     """Returns which part of many values an op gets: Triton's interpreter takes seconds for all."""
     return 7 if op.__name__.startswith("triton_") else 1

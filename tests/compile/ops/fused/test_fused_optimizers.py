@@ -63,6 +63,26 @@ def test_lamb_clips_all_gradients_of_a_group_together():
         assert_same(params, others)
 
 
+@pytest.mark.parametrize("capturable", [False, True])
+def test_lamb_clips_a_group_together_that_takes_several_calls(capturable):
+    """Parameters with master weights, and with fewer steps, are updated by calls of their own."""
+    params = [*parameters((50,)), *parameters((3, 4), dtype=torch.float16), *parameters((6,), seed=1)]
+    others = copies(params)
+    ours = FusedLamb(params, capturable=capturable, master_weights=True)
+    theirs = [FusedLamb([other], master_weights=True) for other in others]
+    for count in (2, 3):
+        refresh(params)
+        params[2].grad = params[2].grad if count == 3 else None
+        norm = torch.cat([param.grad.float().flatten() for param in params[:count]]).norm().item()
+        ours.param_groups[0]["max_grad_norm"] = (norm + 1e-6) / 2
+        for param, other in zip(params[:count], others, strict=False):
+            other.grad = param.grad / 2
+        for optimizer in (ours, *theirs[:count]):
+            optimizer.step()
+    assert_same(params, others)
+    assert ours.get_lamb_coeffs() == pytest.approx([other.get_lamb_coeffs()[0] for other in theirs], rel=1e-5)
+
+
 @pytest.mark.parametrize("optimizer_class", FUSED_OPTIMIZERS)
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("capturable", [False, True])

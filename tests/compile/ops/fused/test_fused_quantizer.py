@@ -211,7 +211,13 @@ def test_deepspeeds_experimental_functions_read_unsigned_codes(op):
     [
         (lambda op, x: op.quantize(x, 3, 8, 0), "groups is 3, expected a number that divides the 32 elements"),
         (lambda op, x: op.quantize(x, 0, 8, 0), "groups is 0, expected a number that divides the 32 elements"),
+        (lambda op, x: op.quantize(x, -1, 8, 0), "groups is -1, expected a number that divides the 32 elements"),
         (lambda op, x: op.quantize(x, 4, 6, 0), "num_bits is 6, expected 8 or 4"),
+        (lambda op, x: op.dequantize(x.to(torch.int8), torch.ones(4), 4, 0, 0), "num_bits is 0, expected 8 or 4"),
+        (
+            lambda op, x: op.quantized_reduction(x.to(torch.int8), torch.ones(4), 4, 2, 8, 0, 0),
+            "devices_per_node is 0, expected a number that divides in_groups, 4, and the 32 elements",
+        ),
         (
             lambda op, x: op.quantize(x, 32, 4, 0),
             "a group has 1 elements, expected an even number: two 4-bit codes share a byte",
@@ -223,6 +229,10 @@ def test_deepspeeds_experimental_functions_read_unsigned_codes(op):
         (
             lambda op, x: op.swizzle_quant(x, 4, 8, 0, 1, 3, 1),
             "groups is 4, expected a multiple of pipeline_size 1 * nodes 3 * devices_per_node 1",
+        ),
+        (
+            lambda op, x: op.swizzle_quant(x, 4, 8, 0, 1 << 32, 1 << 32, 1),
+            "groups is 4, expected a multiple of pipeline_size 4294967296 * nodes 4294967296 * devices_per_node 1",
         ),
         (
             lambda op, x: op.dequantize(x.to(torch.int8), torch.ones(3), 4, 8, 0),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 
 
 @pytest.fixture(autouse=True)
 def built_once(builds_are_shared):
     """The processes that tests start find the op too."""
-    load_op("ShareMemCommBuilder")
+    host_op("ShareMemCommBuilder")

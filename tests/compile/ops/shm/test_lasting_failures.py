@@ -18,7 +18,7 @@ from support.processes import ranks
 
 from opforge.errors import GroupError
 from opforge.ops import shm
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 from opforge.ops.shm import failure
 
 SLACK = 20.0
@@ -110,7 +110,7 @@ def test_rank_0_is_killed_before_the_others_have_opened_its_memory(tmp_path):
 
 def test_a_failure_that_another_rank_writes_at_the_moment_is_waited_for():
     """It was reported as that of a rank which ended while it wrote the failure."""
-    op, descriptor, handle = load_op("ShareMemCommBuilder"), ctypes.c_int(), ctypes.c_void_p()
+    op, descriptor, handle = host_op("ShareMemCommBuilder"), ctypes.c_int(), ctypes.c_void_p()
     processes = (ctypes.c_uint32 * 2)(os.getpid(), os.getpid())
     started = (ctypes.c_uint64 * 2)(*[op.shm_start_time(os.getpid())] * 2)
     assert op.shm_create(2, 5, processes, started, ctypes.byref(descriptor)) == 0

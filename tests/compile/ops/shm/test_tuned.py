@@ -10,7 +10,7 @@ from support.processes import ranks
 from opforge.builders.cpu.share_mem_comm import ShareMemCommBuilder
 from opforge.fast_path import library
 from opforge.ops import shm
-from opforge.ops.optimizers.cpu_optimizer import load_op
+from opforge.ops.host_op import host_op
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 ANY_DTYPE, COUNT = -1, 1 << 19
@@ -18,7 +18,7 @@ ANY_DTYPE, COUNT = -1, 1 << 19
 
 def exchanged(rank, size, store):
     """Sums 2 MiB: in two chunks of 1 MiB by rank 0's result, and in eight of 256 KiB by that of the others."""
-    entry = load_op("ShareMemCommBuilder").__entry__
+    entry = host_op("ShareMemCommBuilder").__entry__
     assert library.set_tuned(entry, [[ANY_DTYPE, 0, 1 << 60, {"parts": 2 if rank == 0 else 32}]]) == ""
     group = shm.Group(dist.FileStore(store, size), rank, size, 60.0)
     values = torch.arange(COUNT, dtype=torch.float32) * (rank + 1)

@@ -223,6 +223,14 @@ def test_attention_over_pages(op, dtype, causal, size, heads, group):
         start += tokens
 
 
+@pytest.mark.parametrize("most", [5, 1 << 31, (1 << 63) - 1])
+def test_an_atom_and_a_page_may_have_any_number_of_tokens(op, most):
+    batch = RaggedBatch([(3, 2)], block=8)
+    atoms = torch.zeros(1, 8, dtype=torch.int32)
+    assert op.build_atoms(atoms, batch.metadata, batch.states, batch.pointers, most, most) == 1
+    assert atoms[0, 2:7].tolist() == [0, 3, 1, 5, 2]
+
+
 def decoded(op, sequences, heads, group, size, dtype=torch.bfloat16):
     """Returns the results of the first sequence of some whose queries are few, and their exact values."""
     batch = RaggedBatch(sequences, block=8, seed=1)

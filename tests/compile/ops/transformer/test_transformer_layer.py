@@ -163,6 +163,26 @@ def test_a_second_derivative_is_an_error():
         gradient.sum().backward()
 
 
+@pytest.mark.parametrize("mode", [(True, True), (True, False), (False, False)])
+def test_a_result_may_be_changed_in_place(mode):
+    layer = filled(TransformerLayer(config(*mode)).double())
+    rows, _ = inputs(2, 5, torch.float64)
+    layer(rows).square_().sum().backward()
+    (expected,) = torch.autograd.grad(layer(rows).square().sum(), rows)
+    torch.testing.assert_close(rows.grad, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_sequence_that_a_mask_of_a_wider_dtype_hides_is_finite(dtype, dropout):
+    layer = filled(TransformerLayer(config(attn_dropout_ratio=dropout)).to(dtype))
+    rows, _ = inputs(2, 5, dtype)
+    mask = torch.zeros(2, 1, 1, 5)
+    mask[1] = torch.finfo(mask.dtype).min
+    layer(rows, mask).sum().backward()
+    assert bool(rows.grad.isfinite().all())
+
+
 def test_long_sequences_have_no_matrix_of_tokens_by_tokens():
     layer = filled(TransformerLayer(config()))
     rows, _ = inputs(1, 4097, torch.float32)

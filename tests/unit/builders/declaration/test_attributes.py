@@ -12,7 +12,7 @@ import opforge
 from opforge.builders.declaration import op_spec
 from opforge.compat import attributes
 from opforge.errors import BuilderError, OpIncompatibleError, SourceNotFoundError
-from opforge.fast_path import lookup
+from opforge.fast_path import library, lookup
 
 
 def declare(folder, **members):
@@ -118,12 +118,49 @@ def test_macros_are_pairs_as_setuptools_has_them(folder, value, defines):
         ("devices", "cuda", "devices='cuda'. Write devices = [\"cuda\"]"),
         ("devices", [], 'devices=[]. Name at least one, such as ["cpu"]'),
         ("devices", None, 'devices=None. Expected a list of devices, such as ["cpu"]'),
+        ("devices", [None], 'devices=[None]. Expected a list of devices, such as ["cpu"]'),
+        ("devices", b"cpu", "devices=b'cpu'. Expected a list of devices, such as [\"cpu\"]"),
+        ("sources", ["plain.cpp", "a.h"], "sources names 'a.h', a header. Remove it: a header is compiled with"),
+        ("version", 2, 'version=2. Expected a text, such as "2"'),
+        ("python_functions", dict, "python_functions=<class 'dict'>. Expected a text, such as \"module:function\""),
+        ("cases", ("a", "b"), "cases=('a', 'b'). Expected a text, such as \"module:CASES\""),
+        ("toolchain", int, "toolchain=<class 'int'>. Expected a text, \"module:Class\""),
+        (
+            "kernel_roots",
+            ["/a"],
+            "kernel_roots=['/a']. Expected a list of KernelRoot. The decorator opforge.kernel_root",
+        ),
+        ("kernel_roots", None, "kernel_roots=None. Expected a list of KernelRoot"),
     ],
 )
 def test_a_value_of_another_form_is_refused(folder, attribute, value, text):
     with pytest.raises(BuilderError) as refused:
         declare(folder, **{attribute: value})().load()
     assert text in str(refused.value)
+
+
+def test_a_folder_may_be_a_path_and_no_functions_may_be_none(folder):
+    cls = declare(folder, python_functions=None, cases=None)
+    cls.folder = folder
+    assert cls().spec().roots[0].path == str(folder)
+    cls.folder = 5
+    with pytest.raises(BuilderError, match=r'folder=5\. Expected a path, such as "/the/folder"'):
+        cls().spec()
+
+
+@pytest.mark.parametrize("where", ["no_module_of_this_name:bind", "json", "json:", "json:bind", ":bind"])
+def test_python_functions_that_are_not_there_are_named(where):
+    with pytest.raises(BuilderError) as refused:
+        library.python_functions(where, object(), "plain")
+    assert str(refused.value).startswith(f"plain: python_functions={where!r} cannot be imported (")
+    assert 'Expected "module:function", of a function that returns a dict' in str(refused.value)
+
+
+def test_python_functions_that_return_no_functions_are_an_error():
+    with pytest.raises(
+        BuilderError, match=r"python_functions='builtins:repr' has returned '<object object at .*'\. Exp"
+    ):
+        library.python_functions("builtins:repr", object(), "plain")
 
 
 @pytest.mark.parametrize("value", [["A"], None, 5, [("A", 1)]])

@@ -41,7 +41,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("struct S : torch::CustomClassHolder {};", "CustomClassHolder", Kind.NEVER),
         ("torch::nn::Linear layer(3, 4);", "torch::nn::", Kind.NEVER),
         ("torch::jit::script::Module m;", "torch::jit::script", Kind.NEVER),
-        ("auto s = x.storage();", "storage", Kind.NEVER),
+        ("auto s = x.storage().data();", "storage().data", Kind.NEVER),
         ("y.backward();", "backward", Kind.NEVER),
         ("#include <THC/THC.h>", "#include <THC/THC.h>", Kind.NEVER),
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
@@ -90,13 +90,18 @@ void f(at::Tensor x) {
 
 
 def test_all_lines_are_found_and_not_the_first_alone(tmp_path: Path) -> None:
-    found = _scan(tmp_path, "x.storage();\n\ny.storage(); torch::nn::Linear l;\n")
-    assert [(line, construct) for line, construct, _ in found] == [(1, "storage"), (3, "storage"), (3, "torch::nn::")]
+    found = _scan(tmp_path, "x.use_count();\n\ny.key_set(); torch::nn::Linear l;\n")
+    assert [(line, construct) for line, construct, _ in found] == [(1, "use_count"), (3, "key_set"), (3, "torch::nn::")]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["// x.storage()", "/* torch::nn::Linear\n x.storage() */", 'auto s = "x.storage()";', 'auto s = R"(py::slice)";'],
+    [
+        "// x.use_count()",
+        "/* torch::nn::Linear\n x.use_count() */",
+        'auto s = "x.use_count()";',
+        'auto s = R"(py::slice)";',
+    ],
 )
 def test_comments_and_strings_are_no_code(tmp_path: Path, text: str) -> None:
     assert _scan(tmp_path, text) == []
@@ -138,17 +143,24 @@ def test_a_header_of_the_source_is_scanned_too(tmp_path: Path) -> None:
     assert [(entry.path.name, entry.line) for entry in found] == [("elsewhere.h", 1), ("own.h", 2)]
 
 
+def test_a_header_beside_the_file_that_includes_it_is_the_projects_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "own.h").write_text("auto n = x.use_count();\n")
+    text = '#include "torch/own.h"\n#include <torch/other.h>\n'
+    assert _scan(tmp_path, text) == [(2, "#include <torch/other.h>", Kind.LATER), (1, "use_count", Kind.NEVER)]
+
+
 def test_a_source_in_cuda_is_read_as_one_in_cxx(tmp_path: Path) -> None:
     assert _scan(tmp_path, "int x;\n", "op.cu") == []
     assert _scan(tmp_path, "at::Generator g;\n", "op.cu") == [(1, "at::Generator", Kind.NEWER)]
 
 
 def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text("auto s = x.storage();\npy::slice all;\n")
+    (tmp_path / "op.cpp").write_text("auto n = x.use_count();\npy::slice all;\n")
     lines = report(scan([tmp_path / "op.cpp"])).splitlines()
     assert lines[0] == (
-        f"{tmp_path}/op.cpp:1: storage: never: the stable ABI shows a tensor's sizes, dtype and memory, and nothing of "
-        "its storage or implementation"
+        f"{tmp_path}/op.cpp:1: use_count: never: the stable ABI shows a tensor's sizes, dtype and memory, and nothing "
+        "of its storage or implementation"
     )
     assert lines[-1] == "2 lines: 1 never, 1 not yet"
 
@@ -218,6 +230,9 @@ def test_a_construct_that_can_be_written_otherwise_names_what_to_write(tmp_path:
         "PYBIND11_MAKE_OPAQUE(std::vector<int64_t>);",
         "at::native::fastAtomicAdd(sums, i, n, value, true);",
         "#include <ATen/native/cuda/KernelUtils.cuh>",
+        "float* p = x.storage() ? x.data_ptr<float>() : nullptr;",
+        "c10::cuda::MaybeSetDevice(x.get_device());",
+        "py::make_key_iterator(table.begin(), table.end());",
     ],
 )
 def test_what_the_facade_has_is_no_obstacle(tmp_path: Path, line: str) -> None:

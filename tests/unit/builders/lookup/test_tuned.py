@@ -144,7 +144,7 @@ class TestWhatCannotBeUsed:
         assert message.startswith(
             f"{loaded.entry.record['op']}: the tuning result {path} is not used: it is not valid JSON ("
         )
-        assert message.endswith(" The defaults are used. To time it again: opforge tune")
+        assert message.endswith(" The defaults are used. To time it again: opforge tune MODULE:TestedBuilder")
 
     def test_half_written(self, loaded):
         data = tuned_ops.text(tuned_ops.result(loaded.entry, row({"block": 512})))

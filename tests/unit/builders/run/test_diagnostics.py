@@ -296,6 +296,26 @@ def test_only_an_error_that_the_facade_may_cause_names_the_command_for_it(tmp_pa
     assert ("`opforge why-not " in text) == may_be, text
 
 
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "In file included from {facade}ATen/cuda/CUDAContext.h:1,\n                 from {own}:2,\n"
+        "                 from a.cpp:3:\n{facade}opforge/facade/cuda.h:5:10: fatal error: ",
+        "In file included from a.cpp:3:\nIn file included from {own}:2:\n"
+        "In file included from {facade}ATen/cuda/CUDAContext.h:1:\n{facade}opforge/facade/cuda.h:5:10: fatal error: ",
+    ],
+    ids=["g++", "clang"],
+)
+def test_a_header_that_the_facade_needs_is_missing_where_the_source_includes_the_facades(tmp_path, chain):
+    own = text_files.write(tmp_path, "own.h", "#pragma once\n#include <ATen/cuda/CUDAContext.h>\n")
+    output = f"FAILED: [code=1] o\ng++ -c a.cpp\n{chain.format(facade=diagnostics.FACADE_HEADERS, own=own)}"
+    output += "cuda_runtime_api.h: No such file or directory\n"
+    lines = str(diagnostics.build_error("relu", 1, output, LOG, is_on_facade=True)).splitlines()
+    assert lines[0].endswith(f"{own}:2: error: cuda_runtime_api.h: No such file or directory")
+    assert lines[2] == ">    2 | #include <ATen/cuda/CUDAContext.h>"
+    assert lines[3].startswith("hint: add the folder that holds cuda_runtime_api.h to include_dirs")
+
+
 def test_an_old_standard_is_the_reason_on_the_facade_too():
     header = "torch-headers/torch/headeronly/util/bit_cast.h:29:40: error: 'is_trivially_copyable_v' is not a member\n"
     output = f"FAILED: o\ng++ -std=c++17 -std=c++14 -c a.cpp\n{header}"
@@ -383,6 +403,17 @@ def test_a_flag_that_asks_for_what_cannot_be_is_named(command, line, hint):
     text = str(build_error(f"[1/1] link a\nFAILED: a.so\n{command}\n{line}\n"))
     assert "hint: " in text and hint in text.partition("hint: ")[2].partition("\ncommand")[0]
     assert "include_dirs" not in text
+
+
+@pytest.mark.parametrize(
+    "line", ["g++: error: unrecognized command-line option '-mno-such'", "clang: error: unknown argument: '-mno-such'"]
+)
+def test_a_flag_of_the_users_variables_is_named_with_its_variable(monkeypatch, line):
+    output = f"[1/1] compile a.cpp\nFAILED: a.o\ng++ -mno-such -c a.cpp\n{line}\n"
+    assert "hint" not in str(build_error(output))
+    monkeypatch.setenv("CXXFLAGS", "-O2 -mno-such")
+    hint = "hint: -mno-such is in CXXFLAGS, whose flags are for every op: correct that variable\n"
+    assert hint in str(build_error(output))
 
 
 @pytest.mark.parametrize("output", ["", "\n\n", "something odd\n", "FAILED: x", "error: what"])

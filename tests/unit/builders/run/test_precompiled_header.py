@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,8 @@ from opforge.builders.declaration import abi as abis
 from opforge.builders.declaration.build_plan import Step
 from opforge.builders.declaration.machine import torch_folder
 from opforge.builders.facade.flags import INCLUDE
-from opforge.builders.run import executor, object_reuse, precompiled_header
+from opforge.builders.run import attempt, object_reuse, precompiled_header
+from opforge.builders.run.attempt import Attempt
 from opforge.builders.run.reads.provenance import Read
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
@@ -262,9 +262,8 @@ def test_units_are_compiled_without_a_header_that_does_not_fit_on_the_disk(tmp_p
         (tmp_path / steps[0].output).write_text("a part")
         raise BuildResourceError.of("op", "the disk is full", "")
 
-    monkeypatch.setattr(executor, "_run_steps", fills_the_disk)
-    taken = executor._Taken({}, [], None)
-    assert executor._share_header(job, str(tmp_path), steps, dict, taken) is None
+    monkeypatch.setattr(attempt, "run_steps", fills_the_disk)
+    assert not Attempt(job, str(tmp_path), steps, None, None, ())._run_with_header()
     assert (tmp_path / "first.h").exists() and not (tmp_path / "first.h.gch").exists()
 
 
@@ -272,18 +271,16 @@ def test_units_are_compiled_without_a_header_that_does_not_fit_on_the_disk(tmp_p
 def test_a_unit_has_read_what_its_header_was_made_from(tmp_path, monkeypatch, is_kept):
     """gcc lists it for no unit that uses the header: an edit of it would not be seen."""
     steps = apply(tmp_path, steps_of(tmp_path, *[f"#include {HEADER}\n"] * 2))
-    ran, taken = [], executor._Taken({"first.h.gch": ()} if is_kept else {}, [], None)
-    monkeypatch.setattr(executor, "_with_header", lambda *_arguments: steps)
-    monkeypatch.setattr(executor, "_run_steps", lambda _job, _work, run: ran.extend(run) or "")
-    monkeypatch.setattr(executor, "_is_faithful", lambda *_arguments: True)
-
-    def read(run):
-        return {step.output: [f"read by {step.output}"] for step in (*run, *taken.kept)}
-
-    _run, _output, reads = executor._share_header(None, "", steps[1:], read, taken)
+    ran, run = [], Attempt(None, "", steps[1:], None, None, ())
+    run._reused = {"first.h.gch": ()} if is_kept else {}
+    monkeypatch.setattr(run, "_with_header", lambda: steps)
+    monkeypatch.setattr(run, "_reads_of", lambda read: {step.output: [f"read by {step.output}"] for step in read})
+    monkeypatch.setattr(attempt, "run_steps", lambda _job, _work, run: ran.extend(run) or "")
+    monkeypatch.setattr(attempt, "_is_faithful", lambda *_arguments: True)
+    assert run._run_with_header()
     assert (steps[0] in ran) is not is_kept
     for name in ("0.o", "1.o"):
-        assert reads[name] == [f"read by {name}", "read by first.h.gch"]
+        assert run._reads[name] == [f"read by {name}", "read by first.h.gch"]
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
@@ -293,9 +290,9 @@ def test_an_edited_unit_does_not_wait_for_a_header_that_another_processor_can_ma
     job = SimpleNamespace(plan=Plan(abis.STABLE), jobs=jobs, roots={"own": str(tmp_path)}, reuse=True)
     monkeypatch.setattr(object_reuse, "keeps_header", lambda _job: True)
     monkeypatch.setattr(object_reuse, "is_edited", lambda _job, step: step == steps[1])
-    taken = executor._Taken({}, [], None)
-    assert executor._with_header(job, str(tmp_path), steps, taken) == [making, *(using if jobs < 3 else steps)]
-    assert taken.header == (making, steps[0].unit)
+    run = Attempt(job, str(tmp_path), steps, None, None, ())
+    assert run._with_header() == [making, *(using if jobs < 3 else steps)]
+    assert run._header == (making, steps[0].unit)
 
 
 @pytest.mark.parametrize("failing", ["unit0.cpp", "header"])
@@ -308,12 +305,12 @@ def test_beside_a_header_a_unit_with_an_error_is_compiled_once(tmp_path, monkeyp
         ran.append(run)
         raise CompileError("", step=title)
 
-    monkeypatch.setattr(executor, "_with_header", lambda *_arguments: [making, *steps])
-    monkeypatch.setattr(executor, "_run_steps", run)
-    share = partial(executor._share_header, SimpleNamespace(log=""), str(tmp_path), steps, dict)
+    failed = Attempt(SimpleNamespace(log=""), str(tmp_path), steps, None, None, ())
+    monkeypatch.setattr(failed, "_with_header", lambda: [making, *steps])
+    monkeypatch.setattr(attempt, "run_steps", run)
     if failing == "header":
-        assert share(executor._Taken({}, [], None)) is None  # the unit is compiled alone
+        assert not failed._run_with_header()  # the unit is compiled alone
     else:
         with pytest.raises(CompileError):
-            share(executor._Taken({}, [], None))
+            failed._run_with_header()
     assert len(ran) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 
 import pytest
 from support import text_files
@@ -55,6 +56,15 @@ COLLECT_GCC_OPTIONS='-E' '-v'
  /usr/lib/gcc/x86_64-linux-gnu/12/cc1plus -E -quiet -v /dev/null
 """
 REASON = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus: symbol lookup of mpc_add: undefined symbol: mpfr_x"
+
+
+@pytest.mark.parametrize(("program", "printed"), [("true", ""), ("echo", "-dumpmachine")])
+def test_a_program_that_is_no_compiler_is_named_with_what_it_prints(tmp_path, program, printed):
+    path = shutil.which(program)
+    with pytest.raises(ToolchainError) as caught:
+        probe.host_info([path], Layout(str(tmp_path)), Disk())
+    problem = f"`{path} -dumpmachine` prints {printed!r}, not a machine such as x86_64-linux-gnu"
+    assert str(caught.value) == f"The compiler {path} cannot be used: {problem}. {probe.ADVICE}"
 
 
 @pytest.mark.parametrize(

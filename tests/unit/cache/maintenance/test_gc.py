@@ -245,7 +245,8 @@ def test_a_read_only_store_is_refused_with_its_reason(fake_store, monkeypatch):
 
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(
-        CacheDirError, match=r"cannot be used: it cannot be changed \(Read-only file system\)\. .* owner"
+        CacheDirError,
+        match=r"cannot be used: it cannot be changed \(Read-only file system\)\. .* run this where it can be",
     ):
         collect(fake_store, max_size=0)
 

@@ -185,7 +185,7 @@ def test_the_users_own_store_may_not_belong_to_a_named_owner(own_store, monkeypa
 
 
 AS_NOBODY = """
-import importlib, logging, os, pkgutil, sys, tempfile, grp, pwd, random, shutil
+import importlib, logging, os, pkgutil, sys, tempfile, grp, pwd, random, shlex, shutil
 import opforge.cache
 # All of it, while this is root: the checkout may be in a folder that nobody else can enter.
 for module in pkgutil.walk_packages(opforge.cache.__path__, "opforge.cache."):

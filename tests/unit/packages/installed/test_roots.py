@@ -15,7 +15,7 @@ from support.text_files import write
 from opforge.errors import KernelInstallError, KernelNotFoundError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.installed import add, releases, remove
+from opforge.packages.installed import add, layout, releases, remove
 from opforge.packages.pack.run import pack
 from opforge.packages.registry import index, install_release, publish, selection, verify_installed
 from opforge.packages.sources import reading
@@ -179,6 +179,14 @@ class TestRefused:
 
 
 class TestRemove:
+    def test_what_a_release_of_the_same_version_has_replaced_is_removed(self, registry):
+        folder, trees = registry.packed(), registry.root.join("trees")
+        for value in ("1", "2"):
+            write(os.path.join(folder, "python"), "__init__.py", f"VALUE = {value}\n")
+            (packed,) = pack(reading.read(folder), folder, QUICK)
+            add.from_folders(registry.root, "acme/plain", [packed.folder])
+            assert os.listdir(trees) == [packed.digest]
+
     def test_a_release_whose_file_is_damaged_is_reported_and_can_be_removed(self, registry):
         registry.publish()
         (part,) = registry.install().variants
@@ -229,6 +237,14 @@ class TestRemove:
         change(registry.root.release("acme/plain", "1"), digest=digest)
         remove.remove(registry.root, "acme/plain", version.ANY)
         assert os.path.exists(own) and os.path.exists(os.path.join(registry.root.path, "own"))
+
+
+@pytest.mark.parametrize(("scope", "advises"), [("environment", True), ("user", False)])
+def test_the_option_that_was_typed_is_no_advice(scope, advises):
+    error = add.unwritable(
+        layout.Root("/nowhere", scope), "acme/plain", PermissionError(13, "Permission denied", "/nowhere")
+    )
+    assert ("--user" in str(error)) == advises and "/nowhere cannot be written (Permission denied)" in str(error)
 
 
 def test_bytecode_goes_into_the_tree_alone(registry, monkeypatch, tmp_path):

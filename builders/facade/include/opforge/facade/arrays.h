@@ -1,6 +1,7 @@
 // numpy's arrays, as pybind11 has them. numpy's functions are those of its public table, whose places do not change.
 // Memory, sizes and strides are read through the buffer protocol, so no layout of an array is compiled in.
 #pragma once
+#pragma GCC system_header
 #include "buffers.h"
 
 namespace pybind11 {

@@ -1,5 +1,6 @@
 // Operators of a class, as pybind11 has them: c.def(py::self + py::self), c.def(2.0 * py::self), c.def(-py::self).
 #pragma once
+#pragma GCC system_header
 #include "classes.h"
 
 namespace pybind11 {

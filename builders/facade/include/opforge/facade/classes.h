@@ -179,7 +179,7 @@ inline PyObject* metaclass() {
     if (!type) {
         constexpr int keywords = 0x3;  // METH_VARARGS | METH_KEYWORDS
         static MethodDef call{"__call__", nullptr, keywords, nullptr};
-        call.call = reinterpret_cast<decltype(call.call)>(reinterpret_cast<void (*)()>(call_class<>));  // -Wextra
+        call.call = reinterpret_cast<decltype(call.call)>(call_class<>);
         Ref made = made_type("pybind11_type", "type", call);
         checked(opforge_PyObject_SetAttrString(made.get(), "__module__",
                                                Convert<std::string>::cast("pybind11_builtins").get()));
@@ -207,15 +207,16 @@ inline PyObject* base_of_all() {
     }
     return type;
 }
-// Makes the Python class of a C++ class, and registers it.
+// Makes the Python class of a C++ class, and registers it. Without a scope it has no place to be found in.
 OPFORGE_IF_USED
 inline Class* make_class(PyObject* scope, const char* name, const std::type_info& cpp, std::vector<BaseClass> above,
                          const ClassOptions& options) {
     if (classes().count(cpp)) {
         c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" is already registered!"));
     }
-    const bool is_nested = has_attribute(scope, "__module__") && has_attribute(scope, "__qualname__");
-    const std::string module = text_attribute(scope, is_nested ? "__module__" : "__name__");
+    const bool is_nested = scope && has_attribute(scope, "__module__") && has_attribute(scope, "__qualname__");
+    const std::string module =
+        scope ? text_attribute(scope, is_nested ? "__module__" : "__name__") : "pybind11_builtins";
     const std::string qualified = is_nested ? text_attribute(scope, "__qualname__") + "." + name : name;
     bool base_has_dict = false;
     Ref bases = checked(opforge_PyList_New(0)), members = checked(opforge_PyDict_New());
@@ -243,7 +244,9 @@ inline Class* make_class(PyObject* scope, const char* name, const std::type_info
     put(init.name, method_of(init));
     Ref type =
         called(metaclass(), Convert<std::string>::cast(name), checked(opforge_PySequence_Tuple(bases.get())), members);
-    checked(opforge_PyObject_SetAttrString(scope, name, type.get()));
+    if (scope) {
+        checked(opforge_PyObject_SetAttrString(scope, name, type.get()));
+    }
     auto* made = new Class();
     made->name = module + "." + qualified;
     made->type = type.release();

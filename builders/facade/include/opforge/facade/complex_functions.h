@@ -105,12 +105,14 @@ template <class T>
 constexpr c10::complex<T> conj(const c10::complex<T>& z) {
     return c10::complex<T>(z.real(), -z.imag());
 }
+#if !__has_include(<torch/headeronly/util/complex_utils.h>)  // newer torches' own headers have these
 template <class T>
 bool isnan(const c10::complex<T>& z) {
     return std::isnan(z.real()) || std::isnan(z.imag());
 }
 template <class T>
 class numeric_limits<c10::complex<T>> : public numeric_limits<T> {};
+#endif
 using c10_complex_math::acos;
 using c10_complex_math::acosh;
 using c10_complex_math::asin;

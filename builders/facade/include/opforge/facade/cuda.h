@@ -2,6 +2,7 @@
 // are in a library of its own, which only a torch with CUDA has: they are looked up at their first call, so that one
 // library of the facade loads beside either torch.
 #pragma once
+#pragma GCC system_header
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
@@ -132,6 +133,7 @@ inline DeviceIndex current_device() {
     return static_cast<DeviceIndex>(index);
 }
 inline void set_device(DeviceIndex index) { C10_CUDA_CHECK(cudaSetDevice(index)); }
+inline void MaybeSetDevice(DeviceIndex index) { set_device(index); }
 inline void device_synchronize() { C10_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 class CUDAStream {

@@ -1,5 +1,6 @@
 // CUDA on the device's side: atomics, warps, loops over a grid, and mathematics of two widths.
 #pragma once
+#pragma GCC system_header
 #include "cuda.h"
 
 #ifdef __CUDACC__

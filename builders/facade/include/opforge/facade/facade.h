@@ -2,6 +2,8 @@
 // the name of one of torch's includes this one. Nothing is visible outside of the library: several
 // libraries of the facade, and torch itself, have classes of like names in one process.
 #pragma once
+// A project may ask for warnings as errors: they are for its own code. What is included from here has it from here.
+#pragma GCC system_header
 // Standard headers that torch's own headers bring, before the hidden part begins. The C ones bring names such as
 // isinf into the global namespace.
 #include <dlfcn.h>
@@ -84,6 +86,7 @@
 #include "fft.h"
 #include "function.h"
 #include "functional.h"
+#include "iterators.h"
 #include "library.h"
 #include "logging.h"
 #include "module.h"

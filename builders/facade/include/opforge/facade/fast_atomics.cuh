@@ -1,5 +1,6 @@
 // at::native::fastAtomicAdd: for 16-bit numbers the device's own instruction, where it has one.
 #pragma once
+#pragma GCC system_header
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,5 +1,6 @@
 // The sizes of a kernel's launch. Only who asks for them gets them: sources have macros of these names.
 #pragma once
+#pragma GCC system_header
 #include <opforge/facade/cuda_device.cuh>
 
 namespace at {

@@ -464,7 +464,7 @@ inline void extra(Overload& o, const arg_v& a) {
     o.state({a.name ? a.name : "", a.value, a.converts, a.takes_none});
 }
 inline void extra(Overload& o, kw_only) { o.positional = o.stated; }
-inline void extra(Overload& o, pos_only) { o.only_positional = o.stated; }
+inline void extra(Overload& o, pos_only) { o.only_positional = o.stated ? o.stated : o.is_method; }
 template <class... G>
 void extra(Overload&, call_guard<G...>) {}
 template <size_t A, size_t B>

@@ -20,11 +20,7 @@ struct ops {
 #include "scalars.h"
 };
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wreturn-type"
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "generated/functions.inc"
-#pragma GCC diagnostic pop
 
 // Those that torch writes by hand. The first four are of one dimension, which would be the bool of another overload.
 OPFORGE_IF_USED

@@ -98,6 +98,17 @@ private:
 inline DeprecatedTypeProperties CPU(ScalarType t) { return {t, DeviceType::CPU, Layout::Strided}; }
 inline DeprecatedTypeProperties CUDA(ScalarType t) { return {t, DeviceType::CUDA, Layout::Strided}; }
 
+// A tensor's memory as a whole. Only an undefined tensor has none, and who else shares it cannot be asked.
+class Storage {
+public:
+    explicit Storage(const Tensor& tensor);
+    operator bool() const { return true; }
+    size_t nbytes() const { return size_; }
+
+private:
+    size_t size_;
+};
+
 // The calls that a Tensor's methods make: a template, so that the methods can be declared first.
 template <int>
 struct ops;
@@ -273,6 +284,25 @@ public:
                : format == MemoryFormat::ChannelsLast3d ? has_channels_last_strides(5)
                                                         : is_contiguous();
     }
+    // Whether the elements lie side by side, in whatever order of the dimensions.
+    template <int = 0>
+    bool is_non_overlapping_and_dense() const {
+        std::vector<std::pair<int64_t, int64_t>> steps;
+        for (int64_t i = 0; i < dim(); ++i) {
+            if (size(i) > 1) {
+                steps.emplace_back(stride(i), size(i));
+            }
+        }
+        std::sort(steps.begin(), steps.end());
+        int64_t expected = 1;
+        for (const auto& [step, size] : steps) {
+            if (step != expected) {
+                return is_contiguous();  // as a tensor without elements is
+            }
+            expected *= size;
+        }
+        return true;
+    }
     // The format whose order the strides are in: that of torch, which looks at no dimension's exact step.
     MemoryFormat suggest_memory_format(bool channels_last_strides_exact_match = false) const {
         if (layout() == Layout::Strided) {
@@ -419,10 +449,18 @@ public:
         return ops<N>::template call<Tensor>("aten::contiguous", "", *this, format);
     }
     template <int N = 0>
+    MaybeOwned<Tensor> expect_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const& {
+        return MaybeOwned<Tensor>::owned(defined() ? contiguous(format) : Tensor());
+    }
+    template <int N = 0>
     Tensor detach() const {
         return ops<N>::template call<Tensor>("aten::detach", "", *this);
     }
-    // Of a tensor's memory. The stable ABI has no storage.
+    // Of a tensor's memory. Of a storage the stable ABI tells the size alone.
+    template <int N = 0>
+    Storage storage() const {
+        return Storage(*this);
+    }
     template <int N = 0>
     Tensor& set_() const {
         ops<N>::in_place("aten::set_", "", *this);
@@ -561,11 +599,7 @@ public:
         return bitwise_xor_(other);
     }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wreturn-type"
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "generated/methods.inc"
-#pragma GCC diagnostic pop
 
 private:
     Tensor& assign(const Tensor& other) && {
@@ -676,6 +710,15 @@ private:
 };
 
 inline namespace opforge_facade {
+OPFORGE_IF_USED
+inline MaybeOwned<Tensor> borrow_from_optional_tensor(const std::optional<Tensor>& tensor) {
+    return MaybeOwned<Tensor>::owned(tensor.value_or(Tensor()));
+}
+inline Storage::Storage(const Tensor& tensor) {
+    int64_t bytes = 0;
+    facade::check(aoti_torch_get_storage_size(tensor.handle(), &bytes), "storage()");
+    size_ = static_cast<size_t>(bytes);
+}
 namespace facade {
 inline Tensor with_grad(const TensorOptions& options, Tensor made) {
     if (options.requires_grad()) {

@@ -1,5 +1,6 @@
 // A tensor's memory, sizes and strides as an argument of a kernel.
 #pragma once
+#pragma GCC system_header
 #include "cuda.h"
 
 #ifdef __CUDACC__

@@ -82,18 +82,20 @@ template <class T>
 struct OpMathType {
     using type = T;
 };
-template <>
-struct OpMathType<Half> {
-    using type = float;
-};
-template <>
-struct OpMathType<BFloat16> {
-    using type = float;
-};
-template <>
-struct OpMathType<c10::complex<Half>> {
-    using type = c10::complex<float>;
-};
+#define OPFORGE_OPMATH(T, math) \
+    template <>                 \
+    struct OpMathType<T> {      \
+        using type = math;      \
+    };
+OPFORGE_OPMATH(Half, float)
+OPFORGE_OPMATH(BFloat16, float)
+OPFORGE_OPMATH(c10::Float8_e5m2, float)
+OPFORGE_OPMATH(c10::Float8_e4m3fn, float)
+OPFORGE_OPMATH(c10::Float8_e5m2fnuz, float)
+OPFORGE_OPMATH(c10::Float8_e4m3fnuz, float)
+OPFORGE_OPMATH(c10::Float8_e8m0fnu, float)
+OPFORGE_OPMATH(c10::complex<Half>, c10::complex<float>)
+#undef OPFORGE_OPMATH
 template <class T>
 using opmath_type = typename OpMathType<T>::type;
 
@@ -113,6 +115,7 @@ struct AccumulateType {
     };
 OPFORGE_ACCUMULATE(bool, bool, bool)
 OPFORGE_ACCUMULATE(uint8_t, int64_t, int64_t)
+OPFORGE_ACCUMULATE(char, int64_t, int64_t)
 OPFORGE_ACCUMULATE(int8_t, int64_t, int64_t)
 OPFORGE_ACCUMULATE(int16_t, int64_t, int64_t)
 OPFORGE_ACCUMULATE(int32_t, int64_t, int64_t)
@@ -121,11 +124,54 @@ OPFORGE_ACCUMULATE(float, double, float)
 OPFORGE_ACCUMULATE(double, double, double)
 OPFORGE_ACCUMULATE(Half, float, float)
 OPFORGE_ACCUMULATE(BFloat16, float, float)
+OPFORGE_ACCUMULATE(c10::Float8_e5m2, float, float)
+OPFORGE_ACCUMULATE(c10::Float8_e4m3fn, float, float)
+OPFORGE_ACCUMULATE(c10::Float8_e5m2fnuz, float, float)
+OPFORGE_ACCUMULATE(c10::Float8_e4m3fnuz, float, float)
+OPFORGE_ACCUMULATE(c10::complex<Half>, c10::complex<float>, c10::complex<float>)
 OPFORGE_ACCUMULATE(c10::complex<float>, c10::complex<double>, c10::complex<float>)
 OPFORGE_ACCUMULATE(c10::complex<double>, c10::complex<double>, c10::complex<double>)
 #undef OPFORGE_ACCUMULATE
 template <class T, bool gpu>
 using acc_type = typename AccumulateType<T, gpu>::type;
+// The same of a dtype.
+#define OPFORGE_CASE(T, NAME) \
+    case ScalarType::NAME:    \
+        return CppTypeToScalarType<opmath_type<T>>::value;
+OPFORGE_IF_USED
+ScalarType toOpMathType(ScalarType type) {
+    switch (type) {
+        AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_CASE)
+        default:
+            TORCH_INTERNAL_ASSERT(false, "Unrecognized ScalarType: ", type);
+    }
+}
+#undef OPFORGE_CASE
+#define OPFORGE_CASE(T, NAME) \
+    case ScalarType::NAME:    \
+        return is_cuda ? CppTypeToScalarType<acc_type<T, true>>::value : CppTypeToScalarType<acc_type<T, false>>::value;
+OPFORGE_IF_USED
+ScalarType toAccumulateType(ScalarType type, bool is_cuda) {
+    switch (type) {
+        AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OPFORGE_CASE)
+        default:
+            TORCH_INTERNAL_ASSERT(false, "Unrecognized ScalarType: ", type);
+    }
+}
+#undef OPFORGE_CASE
+OPFORGE_IF_USED
+ScalarType toAccumulateType(ScalarType type, DeviceType device) {
+    return toAccumulateType(type, device == DeviceType::CUDA);
+}
+
+template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+C10_HOST_DEVICE constexpr T ceil_div(T a, T b) {
+    return (a + b - 1) / b;
+}
+template <class T>
+C10_HOST_DEVICE constexpr T round_up(T a, T b) {
+    return ceil_div(a, b) * b;
+}
 
 template <class T>
 bool _isnan(T value) {

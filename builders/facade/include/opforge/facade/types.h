@@ -735,6 +735,26 @@ inline std::ostream& operator<<(std::ostream& stream, const Scalar& s) {
     return s.isComplex() ? stream << s.toComplexDouble() : stream << s.toLong();
 }
 
+// A value, or another's that is borrowed: here a value of its own, which of a tensor is a handle.
+template <class T>
+class MaybeOwned {
+public:
+    MaybeOwned() = default;
+    static MaybeOwned borrowed(const T& value) { return MaybeOwned(T(value)); }
+    static MaybeOwned owned(T&& value) { return MaybeOwned(std::move(value)); }
+    template <class... A>
+    static MaybeOwned owned(std::in_place_t, A&&... arguments) {
+        return MaybeOwned(T(std::forward<A>(arguments)...));
+    }
+    const T& operator*() const& { return value_; }
+    T operator*() && { return std::move(value_); }
+    const T* operator->() const { return &value_; }
+
+private:
+    explicit MaybeOwned(T&& value) : value_(std::move(value)) {}
+    T value_;
+};
+
 // ---- what a factory is asked for
 class TensorOptions {
 public:

@@ -5,6 +5,8 @@
 //                     form feed, the kernels of which the library does not know whether they fit their schemas;
 //   opforge_register  registers every block, and undoes everything on the first failure. It also gets the folders of
 //                     the library's roots, for the messages of errors: compiled paths begin with a root's name.
+// Kernels for ops that another library defines are removed, and registered again, while the library stays: of two
+// versions torch is to call those of the one that was loaded last.
 #pragma once
 
 #include <cstring>
@@ -58,8 +60,19 @@ public:
     // Appends a line for each op that `fill` defines: `ns::schema`, or `ns` alone if the schemas cannot be listed.
     virtual void describe(std::string& lines) const = 0;
 
-    // Appends a line for each kernel that is not known to fit its op's schema, by what `describe` of all blocks gave.
-    virtual void check(const std::string&, std::string&) const {}
+    // Appends a line for each kernel that is not known to fit its op's schema, by what `describe` of all blocks gave;
+    // for kernels for ops of others that cannot be listed `::`.
+    virtual void check(const std::string&, std::string& lines) const { lines.append(is_for_others() ? "::\n" : ""); }
+
+    // Whether it has kernels for ops that the library does not define.
+    bool is_for_others() const {
+        for (const Block* block = first(); block; block = block->next) {
+            if (block->defines && std::strcmp(block->ns, ns) == 0) {
+                return false;
+            }
+        }
+        return true;
+    }
 
     const char* const ns;
     const bool defines;  // false for kernels, which may be for another library's namespace, such as aten
@@ -76,21 +89,26 @@ private:
     }
 };
 
-// Returns `ns`, followed by `suffix` if one of the library's blocks defines ops in it.
-inline std::string suffixed(const char* ns, const char* suffix) {
-    for (const Block* block = Block::first(); block; block = block->next) {
-        if (block->defines && std::strcmp(block->ns, ns) == 0) {
-            return std::string(ns) + suffix;
-        }
+// The last of the registrations of kernels for ops of others; null if none is registered.
+inline Registration*& for_others() {
+    static Registration* last = nullptr;
+    return last;
+}
+
+// Deletes `last` and those before it.
+inline void undo(Registration*& last) {
+    while (last) {
+        Registration* previous = last->previous;
+        delete last;
+        last = previous;
     }
-    return ns;
 }
 
 // Registers one block. `last` is the registration before it, and becomes its own.
-inline void register_block(const Block& block, const char* suffix, Registration*& last, std::string& problem) {
+inline void register_block(const Block& block, const std::string& ns, Registration*& last, std::string& problem) {
     problem = "a registration block threw an exception without a message";
     try {
-        Registration* registration = block.open(suffixed(block.ns, suffix).c_str());
+        Registration* registration = block.open(ns.c_str());
         registration->previous = last;
         last = registration;
         if (registration->problem.empty()) {
@@ -131,26 +149,33 @@ OPFORGE_EXPORT const char* opforge_describe() {
 
 // Registers every block, those of definitions first. The names of the library's own namespaces are followed by
 // `suffix`. `roots` are lines "NAME=FOLDER". Returns null, or the reason why nothing was registered.
+//
+// Without a suffix (null) only the kernels for ops of others are registered again; without roots too, they are removed.
 OPFORGE_EXPORT const char* opforge_register(const char* suffix, const char* roots) {
     static std::string problem;
-    opforge::roots() = roots;
-    opforge::Registration* last = nullptr;  // never deleted if all goes well: deleting one would remove its ops
+    opforge::Registration* own = nullptr;  // never deleted if all goes well: deleting one would remove its ops
     problem.clear();
+    opforge::undo(opforge::for_others());
+    if (!roots) {
+        return nullptr;
+    }
+    opforge::roots() = roots;
     for (const bool definitions : {true, false}) {
         for (const opforge::Block* block = opforge::Block::first(); block; block = block->next) {
             if (block->defines == definitions && problem.empty()) {
-                opforge::register_block(*block, suffix, last, problem);
+                if (block->is_for_others()) {
+                    opforge::register_block(*block, block->ns, opforge::for_others(), problem);
+                } else if (suffix) {
+                    opforge::register_block(*block, std::string(block->ns) + suffix, own, problem);
+                }
             }
         }
     }
     if (problem.empty()) {
         return nullptr;
     }
-    while (last) {
-        opforge::Registration* previous = last->previous;
-        delete last;
-        last = previous;
-    }
+    opforge::undo(opforge::for_others());
+    opforge::undo(own);
     return problem.c_str();
 }
 

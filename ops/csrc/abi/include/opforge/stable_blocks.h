@@ -34,9 +34,9 @@ public:
     using Boxed = void (*)(StableIValue*, uint64_t, uint64_t);
 
     // A library that only lists: its schemas, or, if `schemas` are those of all blocks, the kernels that are not known
-    // to fit theirs.
-    StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr)
-        : ns_(ns), lines_(lines), schemas_(schemas) {}
+    // to fit theirs, and if they are for ops of others all.
+    StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr, bool is_for_others = false)
+        : ns_(ns), lines_(lines), schemas_(schemas), is_for_others_(is_for_others) {}
 
     // A library that registers them in the namespace `in`, which is `ns`, or `ns` with a suffix. `key` is a dispatch
     // key, or null for definitions.
@@ -91,6 +91,11 @@ public:
 
     [[gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
         name = local(name);
+        if (schemas_ && is_for_others_) {  // a kernel of unknown types
+            for (const char* word : {ns_.c_str(), "::", name, "\n"}) {
+                opforge::append(*lines_, word);
+            }
+        }
         if (!lines_ && ok() && torch_library_impl(handle_, name, kernel, TORCH_ABI_VERSION) != AOTI_TORCH_SUCCESS) {
             fail("torch refused the kernel of ", name);
         }
@@ -159,6 +164,7 @@ private:
     std::string ns_;
     std::string* lines_ = nullptr;
     const std::string* schemas_ = nullptr;
+    bool is_for_others_ = false;
     TorchLibraryHandle handle_ = nullptr;
 };
 
@@ -180,7 +186,7 @@ public:
         fill_(library);
     }
     void check(const std::string& schemas, std::string& lines) const override {
-        StableLibrary library(ns, &lines, &schemas);
+        StableLibrary library(ns, &lines, &schemas, is_for_others());
         fill_(library);
     }
 
