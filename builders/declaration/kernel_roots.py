@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RootedClass = TypeVar("RootedClass", bound="type[Rooted]")
 
-TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot", "opforge_facade")
+TRUSTED_ROOTS = ("torch", "python", "system", "cuda", "rocm", "oneapi", "zig", "sysroot", "opforge_facade", "site")
 """The roots whose files may differ between where a prebuilt op was built and here: its record covers them."""
 OWN = "own"
 """The root of a builder's own folder. Its name, not its path, is part of a key."""

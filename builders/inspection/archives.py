@@ -15,7 +15,7 @@ HEADER = 60
 STORED = (b"/", b"//", b"/SYM64/")
 """The members that a thin archive holds itself: its index, and the names of its members."""
 PLACE = re.compile(rb"/(\d+)")
-"""Where a name begins: "/12"; "/12:345" of a member of an archive in this one; "/12            /" if it has 15 bytes."""
+"""Where a name begins: "/12"; "/12:345" of a member of an archive in this one; "/12      /" if it has 15 bytes."""
 SCRIPT_INPUTS = re.compile(rb"\b(?:INPUT|GROUP|AS_NEEDED)\s*\(((?:[^()]|\([^()]*\))*)\)")
 LARGEST_SCRIPT = 1 << 16
 

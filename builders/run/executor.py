@@ -170,7 +170,12 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
     """
     packages = PackageFiles(disk, job.layout.path(KEPT_IN))
     provenance = Provenance(
-        job.roots, disk, job.toolchain.trusted_roots(), packages, job.plan.outside(), job.plan.sources
+        job.roots,
+        disk,
+        job.toolchain.trusted_roots(),
+        packages,
+        job.toolchain.outside(job.plan, job.roots),
+        job.plan.sources,
     )
     stamps: dict[tuple[str, str], Stamp] = {}
     looked_for: tuple[object, object] | None = None

@@ -113,6 +113,10 @@ class Toolchain(ABC):
         """
         return {}
 
+    def outside(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[RootedPath]:
+        """Returns the folders outside of every root whose files are the op's own, each by the root that leads to it."""
+        return plan.outside()
+
     def trusted_roots(self) -> Mapping[str, str]:
         """Returns the roots that change only together with the toolchain.
 

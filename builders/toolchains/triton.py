@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,6 +90,20 @@ class TritonToolchain(HostedToolchain):
 
     def programs(self) -> Mapping[str, list[int]]:
         return {**self.host.programs(), **self._info["stamps"], **self._info["folders"]}
+
+    def root_paths(self) -> Mapping[str, str]:
+        """Returns also the folder of installed packages, which leads imports to those that are installed in place."""
+        return {**self.host.root_paths(), "site": sysconfig.get_path("purelib")}
+
+    def outside(self, plan: BuildPlan, roots: Mapping[str, str]) -> list[RootedPath]:
+        """Returns also the folders above the packages of the kernels' files, which import others by the full name."""
+        above = list[RootedPath]()
+        for source in plan.sources:
+            folder, up = os.path.dirname(os.path.join(roots[source.root], source.path)), os.path.dirname(source.path)
+            while os.path.isfile(os.path.join(folder, "__init__.py")):
+                folder, up = os.path.dirname(folder), os.path.normpath(os.path.join(up, os.pardir))
+            above.append(RootedPath(source.root, up))
+        return [*super().outside(plan, roots), *(folder for folder in above if folder.path.startswith(os.pardir))]
 
     def target_problem(self, device: str, arch: Sequence[str]) -> str | None:
         if device not in DEVICES:

@@ -9,12 +9,15 @@ not on its path.
 
 from __future__ import annotations
 
+import glob
 import importlib
 import json
 import os
 import re
 import sys
+import sysconfig
 import types
+from collections.abc import Iterable
 from typing import Any
 
 OURS = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
@@ -79,7 +82,7 @@ def main(argument: str) -> int:
     with open(task["output"], "w", encoding="utf-8") as file:
         file.write("\n".join(table) + "\n")
     with open(task["output"] + ".d", "w", encoding="utf-8", errors="surrogateescape") as file:
-        read = sorted({*modules, *_read(imported, task["triton"])})
+        read = sorted({*modules, *_read(imported, task["triton"], task["roots"].values())})
         file.write(f"{task['output']}: " + " \\\n ".join(map(_escaped, read)) + "\n")
     return 0
 
@@ -257,13 +260,20 @@ def _location_of(source: str | None, path: str, line: int) -> tuple[str, int]:
     return path, line
 
 
-def _read(imported: set[str], triton: str) -> list[str]:
-    """Returns the files of the modules that the kernels imported. Versions identify Triton's and Python's own files."""
+def _read(imported: set[str], triton: str, roots: Iterable[str]) -> list[str]:
+    """Returns the files of the modules that the kernels imported. Versions identify Triton's and Python's own files.
+
+    A module may be outside of the op's roots and of the folder of packages, as that of a package which is installed in
+    place: then what has led Python there counts too, as another environment has another one.
+    """
     new_modules = [module for name, module in sys.modules.items() if name not in imported]
     files = {file for module in new_modules if (file := getattr(module, "__file__", None))}
     versioned = (os.path.join(triton, "triton", ""), os.path.join(os.path.dirname(os.__file__), ""))
-    packages = os.path.join(versioned[1], "site-packages", "")
-    return [file for file in files if not file.startswith(versioned) or file.startswith(packages)]
+    packages = os.path.join(sysconfig.get_path("purelib"), "")
+    read = [file for file in files if not file.startswith(versioned) or file.startswith(packages)]
+    if any(not file.startswith((packages, *(os.path.join(root, "") for root in roots))) for file in read):
+        read += [file for pattern in ("*.pth", "_*.py") for file in glob.glob(packages + pattern)]
+    return read
 
 
 def _escaped(path: str) -> str:

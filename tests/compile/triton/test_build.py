@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import py_compile
+import sys
+import sysconfig
+import venv
 
 import pytest
 from support import text_files
@@ -32,6 +35,35 @@ def test_an_unchanged_op_is_a_hit_and_an_edited_imported_file_is_not(tmp_path):
     assert second.origin == "built" and second.key != first.key
     inputs = {path for root, path, *_ in second.build()["inputs"]["files"] if root == "own"}
     assert inputs == {"kernels.py", "factor.py"}
+
+
+@pytest.mark.parametrize("at", ["op/factor.py", "other/factor.py"], ids=["of its package", "of another package"])
+def test_each_environment_gets_the_code_of_the_files_that_it_imports(tmp_path, monkeypatch, at):
+    """Packages that are installed in place, from two checkouts, in two environments with one store."""
+    text = triton_parts.KERNELS.replace("from .factor", f"from {os.path.dirname(at)}.factor")
+    keys = []
+    for name, change in (("here", "value * by"), ("there", "value + by"), ("here", "value * by")):
+        checkout = tmp_path / name
+        builder = triton_parts.scale_op((checkout if at.startswith("op") else tmp_path) / "op/kernels")
+        builder.kernels = builder.kernels[:1]
+        for file in ("op/kernels/kernels.py", "op/kernels/__init__.py", "op/__init__.py", "other/__init__.py"):
+            where = checkout if at.startswith("op") or file.startswith("other") else tmp_path
+            text_files.write(where, file, text if file.endswith("kernels.py") else "")
+        text_files.write(checkout, at, triton_parts.FACTOR.replace("value * by", change))
+        with monkeypatch.context() as inside:
+            use_environment(inside, tmp_path / f"environment_{name}", checkout)
+            keys.append(builder("cuda:compute_80").build().record["sha256"])
+    assert keys[0] == keys[2] != keys[1]
+
+
+def use_environment(patch, folder, checkout):
+    """Makes this process seem to run in a new environment, with the packages of a checkout and those of this one."""
+    original = sysconfig.get_path
+    venv.create(folder)
+    site = original("purelib", vars={"base": str(folder)})
+    text_files.write(site, "checkout.pth", f"{checkout}\n{original('purelib')}\n")
+    patch.setattr(sys, "executable", str(folder / "bin/python"))
+    patch.setattr(sysconfig, "get_path", lambda name, *rest: site if name == "purelib" else original(name, *rest))
 
 
 def test_bytecode_of_an_older_source_is_not_compiled(tmp_path):
