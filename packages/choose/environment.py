@@ -15,6 +15,8 @@ from opforge.packages.form.properties import TVM
 
 DEVICES = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 """Backend of a variant -> device of a target."""
+TOOLKITS = {"cuda": "cuda", "hip": "hip", "xpu": "sycl"}
+"""Device -> the name in a record's `requires` of the toolkit that the library was built with."""
 STATED = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Name in torch's version.py -> the backend that torch was built for."""
 

@@ -24,7 +24,7 @@ from opforge.foundation.versions import version_of
 from opforge.packages.form.properties import FRAMEWORKS, PYTHON, SOURCE, TORCH, TVM, WITHOUT_LIBRARY, Properties
 
 from .candidate import VariantCandidate
-from .environment import DEVICES, Environment, of_each_device
+from .environment import DEVICES, TOOLKITS, Environment, of_each_device
 
 EXACT, FAMILY, COMPILED, UNNAMED, HOST, BUILT_HERE = range(6)
 Key = tuple[int, int, int, tuple[int, ...], tuple[int, ...], bool, str]
@@ -62,7 +62,7 @@ def best(candidates: Sequence[VariantCandidate], here: Environment) -> list[Vari
 def unfit(candidate: VariantCandidate, here: Environment) -> str:
     """Returns why a variant cannot be used on the machine, or an empty text."""
     properties = candidate.properties
-    problem = candidate.problem or _place_problem(candidate, here) or _backend_problem(properties, here)
+    problem = candidate.problem or _place_problem(candidate, here) or _backend_problem(candidate, here)
     if problem or candidate.record is None:
         return problem
     device = DEVICES.get(properties.backend, "cpu")
@@ -75,13 +75,22 @@ def unfit(candidate: VariantCandidate, here: Environment) -> str:
 
 
 def _device_problem(candidate: VariantCandidate, machine: Machine) -> str:
-    assert candidate.record is not None
-    _device, _, arch = str(candidate.record["target"]).partition(":")
+    record, version = candidate.record, candidate.properties.backend_version
+    assert record is not None
+    _device, _, arch = str(record["target"]).partition(":")
     if not arch:
         return ""  # nothing is stated of its architectures
     from opforge.builders.lookup import device_requirements  # not for what has no code for a device
 
-    return device_requirements.device_problem(candidate.record, tuple(arch.split("+")), machine) or ""
+    if version and _needs_driver_alone(candidate):  # for a driver of CUDA it is that of the assembler
+        record = {**record, "requires": {**record["requires"], "cuda": ".".join(map(str, version))}}
+    return device_requirements.device_problem(record, tuple(arch.split("+")), machine) or ""
+
+
+def _needs_driver_alone(candidate: VariantCandidate) -> bool:
+    """Returns whether a library uses nothing of a toolkit, as a Triton op's: the label has a version all the same."""
+    record = candidate.record
+    return candidate.own and record is not None and record["requires"].keys().isdisjoint(TOOLKITS.values())
 
 
 def _place_problem(candidate: VariantCandidate, here: Environment) -> str:
@@ -117,13 +126,13 @@ def _tvm_problem(properties: Properties, here: Environment) -> str:
     return ""
 
 
-def _backend_problem(properties: Properties, here: Environment) -> str:
-    backend, version = properties.backend, properties.backend_version
+def _backend_problem(candidate: VariantCandidate, here: Environment) -> str:
+    backend, version = candidate.properties.backend, candidate.properties.backend_version
     if backend in ("cpu", "universal"):
         return ""
     if backend != here.backend:
         return f"it is for {backend}, and the installed torch is for {here.backend}"
-    if version is None or here.backend_version is None:
+    if version is None or here.backend_version is None or _needs_driver_alone(candidate):
         return ""
     theirs, ours = ".".join(map(str, version)), ".".join(map(str, here.backend_version))
     fits = version[0] == here.backend_version[0] and version <= here.backend_version

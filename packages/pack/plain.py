@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MODULE = "_functions.py"
 """The file in a variant that has the Python functions of a builder without a folder of Python."""
 RELEASE = re.compile(r"release (\d+)\.(\d+)")
-FIRST_BLACKWELL = 100
 
 
 def calls(project: Project, builder: OpBuilder) -> tuple[Mapping[str, Any] | None, str]:
@@ -145,8 +144,7 @@ def backend_version(project: Project, target: Target) -> str:
 def _assembler(arch: str) -> str:
     from triton.backends.nvidia import compiler
 
-    number = int(re.sub(r"\D", "", arch) or 0)
-    found = RELEASE.search(compiler.get_ptxas_version(number if number >= FIRST_BLACKWELL else 80))
+    found = RELEASE.search(compiler.get_ptxas_version(int(re.sub(r"\D", "", arch))))
     return f"{found[1]}.{found[2]}" if found else ""
 
 

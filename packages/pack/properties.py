@@ -10,6 +10,7 @@ from opforge.builders.declaration.abi import ON_STABLE, PLAIN
 from opforge.builders.declaration.targets import LEVELS
 from opforge.errors import PackError
 from opforge.foundation.versions import version_of
+from opforge.packages.choose.environment import TOOLKITS
 from opforge.packages.form.properties import STABLE as STABLE_VARIANT
 from opforge.packages.form.properties import TORCH as TORCH_VARIANT
 from opforge.packages.form.properties import TVM as TVM_VARIANT
@@ -19,8 +20,6 @@ BACKENDS = {"cpu": "cpu", "cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 """Device of a target -> backend of a variant."""
 DEVICES = {backend: device for device, backend in BACKENDS.items()}
 TVM_LIBRARY = "libtvm_ffi.so"
-REQUIRED = {"cuda": "cuda", "hip": "hip", "xpu": "sycl"}
-"""Device -> the name in a record's `requires` of the toolkit that the library was built with."""
 
 
 def of_record(
@@ -61,7 +60,7 @@ def of_record(
 
 
 def _backend_version(device: str, requires: Mapping[str, str]) -> tuple[int, int] | None:
-    text = requires.get(REQUIRED.get(device, ""))
+    text = requires.get(TOOLKITS.get(device, ""))
     return _pair(text) if text else None
 
 
@@ -71,7 +70,7 @@ def toolkit_problem(backend: str, requires: Mapping[str, str], versions: tuple[s
     `versions` are the oldest and the newest that may be used; an empty text is no limit.
     """
     oldest, newest = versions
-    used = requires.get(REQUIRED.get(DEVICES.get(backend, ""), ""), "")
+    used = requires.get(TOOLKITS.get(DEVICES.get(backend, ""), ""), "")
     if not used or not (oldest or newest):
         return ""
     is_inside = (not oldest or _pair(used) >= _pair(oldest)) and (not newest or _pair(used) <= _pair(newest))

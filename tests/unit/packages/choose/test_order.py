@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from opforge.builders.declaration.abi import STABLE
+from opforge.builders.declaration.abi import INTERFACE, STABLE
 from opforge.builders.declaration.machine import Machine
 from opforge.errors import KernelFormatError
 from opforge.packages.choose import environment, order
@@ -161,6 +161,50 @@ def test_the_loaders_own_rules_judge_the_record():
     assert "it needs torch's libtorch_cuda.so" in problem(label, lacking, arch="sm_90", needs=("libtorch_cuda.so",))
     lie = "its label says x86_64, and its library is for aarch64"
     assert problem(label, CUDA, arch="sm_90", problem=lie) == lie
+
+
+def triton_variant(label, arch):
+    """Returns a variant of a Triton op: opforge has built it, and its library uses nothing of a toolkit."""
+    candidate = variant_of(label, arch)
+    record = {**candidate.record, "abi": "c", "requires": {}, "interface": INTERFACE}
+    return candidate._replace(record=record, own=True)
+
+
+def with_driver(driver, cuda, device="sm_90"):
+    """Returns a machine with a driver for one version of CUDA and a torch for another one."""
+    there = GPU._replace(driver=driver, devices=(device,))
+    return CUDA._replace(machines={"cpu": HOST, "cuda": there}, backend_version=cuda)
+
+
+class TestTritonOps:
+    LABEL = "torch-stable-abi210-cu129-x86_64-linux"
+
+    @pytest.mark.parametrize("cuda", [(12, 6), (12, 8), (13, 0), (13, 2)])
+    def test_the_driver_alone_decides_and_not_the_cuda_of_torch(self, cuda):
+        chosen = triton_variant(self.LABEL, "sm_90a")
+        assert best_first([chosen], with_driver((13, 2), cuda)) == [self.LABEL]
+        assert best_first([chosen], with_driver(None, cuda)) == [self.LABEL]
+
+    def test_the_label_of_one_for_amd_names_no_rocm_that_is_needed(self):
+        label = "torch-stable-abi210-rocm71-x86_64-linux"
+        candidate = triton_variant(label, "")
+        candidate = candidate._replace(record={**candidate.record, "target": "hip:gfx942"})
+        there = GPU._replace(device="hip", devices=("gfx942",), driver=None)
+        here = Environment("linux", {"cpu": HOST, "hip": there}, "rocm", (7, 2))
+        assert best_first([candidate], here) == [label]
+
+    @pytest.mark.parametrize(
+        ("driver", "device", "text"),
+        [
+            ((11, 8), "sm_80", "it was built with CUDA 12.9, and the driver supports CUDA up to 11.8: update"),
+            ((12, 4), "sm_90", "it holds PTX of CUDA 12.9 for this device, and the driver compiles PTX of CUDA 12.4"),
+            ((12, 4), "sm_80", ""),
+        ],
+    )
+    def test_a_driver_that_is_too_old_is_named(self, driver, device, text):
+        (choice,) = order.decide([triton_variant(self.LABEL, "sm_80+compute_80")], with_driver(driver, (12, 4), device))
+        assert text in choice.problem
+        assert bool(text) == bool(choice.problem)
 
 
 class TestEnvironment:
