@@ -16,7 +16,7 @@ from opforge.errors.base import printable
 
 from . import preconditions
 from .protocol import ListedObject, ObjectStore, StoredObject, check_name, check_prefix, is_name
-from .urls import OPENING, StoreUrl, split, without_credentials
+from .urls import OPENING, StoreUrl, places_of, split, without_credentials
 
 OPTIONS = {"s3": ("endpoint", "region", "skip_signature"), "gs": ("skip_signature",), "az": ("account", "endpoint")}
 """Scheme -> the options that may be in the URL. Everything else is read from the environment, such as credentials."""
@@ -47,13 +47,14 @@ def open_url(url: str) -> CloudStore:
     parts = split(url, OPTIONS[url.partition("://")[0].lower()])
     if not parts.host:
         raise StoreError(parts.text, OPENING, "it names no bucket", f"Expected {parts.scheme}://BUCKET/PATH")
+    _check_endpoint(parts)
     try:
         from obstore.store import from_url
     except ImportError as error:
         raise _not_installed(parts) from error
-    options = {_KEYS.get(name, name): value for name, value in parts.options.items()}
+    options = {_KEYS.get(name, name): value for name, value in {**parts.options, **places_of(url)}.items()}
     client: dict[str, Any] = {"connect_timeout": "1s", "read_timeout": "10s"}
-    if options.get("endpoint", "").startswith("http://"):
+    if parts.options.get("endpoint", "").startswith("http://"):
         client["allow_http"] = True
     backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=2), "base": 4}
     retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=SECONDS - REQUEST_SECONDS), "backoff": backoff}
@@ -66,6 +67,15 @@ def open_url(url: str) -> CloudStore:
             raise StoreError(parts.text, OPENING, _reason(error), "Check its options and the environment") from None
 
     return CloudStore(parts.text, open_for)
+
+
+def _check_endpoint(parts: StoreUrl) -> None:
+    """Raises StoreError if obstore would ask another endpoint than the URL names: no option is above this variable."""
+    name = "AWS_ENDPOINT_URL_S3"
+    stated, other = parts.options.get("endpoint"), os.environ.get(name)
+    if parts.scheme == "s3" and stated and other and stated != other:
+        reason = f"the URL names an endpoint, and {name} names another one, {without_credentials(other)}"
+        raise StoreError(parts.text, OPENING, reason, f"Unset {name}, and name each store's endpoint in its URL")
 
 
 class CloudStore(ObjectStore):

@@ -16,8 +16,15 @@ OPENING = "opening the store"
 PORTS = {"http": 80, "https": 443}
 CREDENTIALS = r"\A([^/]*//)(?:[^/]*|[^/\[]*:(?!\d*/).*)@"
 """What is before the host's name. A secret key may have a slash, which no URL may have there."""
-PLACES = ("account", "endpoint")
-"""The options that say which store it is: each account and each endpoint may have a bucket of one name."""
+PLACES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "s3": {"endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")},
+    "az": {
+        "account": ("AZURE_STORAGE_ACCOUNT_NAME",),
+        "endpoint": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    },
+}
+"""Scheme -> the options that say which store it is, as each account and each endpoint may have a bucket of one name;
+each with the variables that say so if the URL does not."""
 
 
 class StoreUrl(NamedTuple):
@@ -46,9 +53,19 @@ def named(url: str) -> str:
 
     It has no credentials, and of the options only PLACES.
     """
-    places = sorted((name, without_credentials(value)) for name, value in parse_qsl(urlsplit(url).query))
-    query = urlencode([place for place in places if place[0] in PLACES], safe=":/")
+    query = urlencode([(name, without_credentials(value)) for name, value in places_of(url).items()], safe=":/")
     return without_credentials(url) + (f"?{query}" if query else "")
+
+
+def places_of(url: str) -> dict[str, str]:
+    """Returns the options in a URL, or else in the environment, that say which store it is."""
+    parts = urlsplit(url)
+    stated, variables = dict(parse_qsl(parts.query)), PLACES.get(parts.scheme.lower(), {})
+    values = {
+        name: stated.get(name) or next(filter(None, map(os.environ.get, names)), "")
+        for name, names in variables.items()
+    }
+    return {name: value for name, value in values.items() if value}
 
 
 def spelled(url: str) -> str:

@@ -10,6 +10,7 @@ from opforge.errors import SettingError, StoreError
 from opforge.remote import remembered_answers
 from opforge.remote.remotes import Remote, configured, parse
 from opforge.remote.signatures import seen, signing
+from opforge.remote.stores import open_store
 from opforge.remote.stores.urls import split
 
 
@@ -64,6 +65,27 @@ def test_no_credentials_are_shown(url, shown):
 @pytest.mark.parametrize("url", ["file:///team@site/ops", "http://host:8000/~me@site/ops", "http://[::1]:80/a@b"])
 def test_an_at_sign_in_the_path_is_a_part_of_it(url):
     assert str(parse(url)) == split(url, ()).text == url
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "named"),
+    [
+        ("s3://bucket/ops", "AWS_ENDPOINT_URL", "s3://bucket/ops?endpoint=http://host:9000"),
+        ("s3://bucket/ops", "AWS_ENDPOINT_URL_S3", "s3://bucket/ops?endpoint=http://host:9000"),
+        ("s3://bucket/ops?endpoint=http://two", "AWS_ENDPOINT_URL", "s3://bucket/ops?endpoint=http://two"),
+        ("az://box/ops", "AZURE_STORAGE_ACCOUNT_NAME", "az://box/ops?account=http://host:9000"),
+        ("file:///shared/ops", "AWS_ENDPOINT_URL", "file:///shared/ops"),
+    ],
+)
+def test_an_endpoint_or_an_account_of_the_environment_is_a_part_of_the_name(monkeypatch, url, variable, named):
+    monkeypatch.setenv(variable, "http://me:secret@host:9000")
+    assert str(parse(url)) == split(url, ["endpoint"]).text == named
+
+
+def test_an_endpoint_of_the_environment_that_is_above_the_urls_is_refused(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="AWS_ENDPOINT_URL_S3 names another one, http://127.0.0.1:9. Unset AWS_END"):
+        open_store("s3://bucket/ops?endpoint=http://127.0.0.1:8")
 
 
 def test_buckets_of_one_name_at_two_endpoints_are_two_stores():
