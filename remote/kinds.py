@@ -23,6 +23,7 @@ from .offers import ANY_THAT_FITS, Offer, Policy
 from .remotes import Remote
 from .statements import Statement
 from .stores.protocol import ObjectStore
+from .withdrawal_lists import Withdrawals
 
 
 class StoredArtifact(NamedTuple):
@@ -153,6 +154,9 @@ class Kind(ABC):
     def drop(self, one: StoredArtifact) -> None:
         """Removes something from a store, or makes sure that it is not found any more. Raises OSError."""
         discard(one.path)
+
+    def note_withdrawals(self, listed: Withdrawals) -> None:
+        """Notes what a list says of artifacts of this kind that lie in no store. By default there are none."""
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 

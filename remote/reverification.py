@@ -125,11 +125,15 @@ def problem(path: str, kind: Kind, topic: str, what: str, expected: Callable[[Of
 
 
 def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
-    """Removes from a store what was fetched by statements that a key has withdrawn from use since."""
+    """Removes from a store what was fetched by statements that a key has withdrawn from use since.
+
+    Artifacts that lie elsewhere are marked: see `Kind.note_withdrawals`.
+    """
     withdrawn = {name: said.reason for name, said in listed.withdrawn.items() if said.stops == LOADING}
-    for name in sorted({name.partition(":")[0] for name in withdrawn} & KINDS.keys()):
+    for name in sorted({name.partition(":")[0] for name in listed.withdrawn} & KINDS.keys()):
         kind = kinds.of(name)
         assert kind is not None  # its name is in the table
+        kind.note_withdrawals(listed)
         for one in kind.kept(layout):
             title = kind.title(one.name, one.label)
             if title in withdrawn and _may_withdraw(listed.key, one.note):

@@ -11,20 +11,18 @@ from opforge.cache.filesystem import lock
 from opforge.errors import KernelInstallError, OpforgeError
 from opforge.foundation import settings
 from opforge.foundation.files import make_folder, write_file
-from opforge.packages.form import names, version
-from opforge.packages.form.version import Version
-from opforge.packages.installed import add, releases
+from opforge.packages.installed import add, releases, withdrawals
 from opforge.packages.installed.folders import make_readable, make_root
-from opforge.packages.installed.layout import Root, roots
+from opforge.packages.installed.layout import Root
 from opforge.packages.installed.releases import Installed, InstalledVariant
 from opforge.remote import blobs
 from opforge.remote.blobs import BlobError
 from opforge.remote.stores.protocol import ObjectStore
 from opforge.remote.transfer import Report, Reported, ignore
-from opforge.remote.withdrawal_lists import CHOOSING, NOTHING, Withdrawal
+from opforge.remote.withdrawal_lists import CHOOSING
 
 from . import verify_installed
-from .release import KIND, Variant
+from .release import Variant
 from .selection import Choice, Source
 
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
@@ -56,31 +54,10 @@ def install_release(root: Root, choice: Choice, report: Report = ignore) -> tupl
 
 
 def note_withdrawals(among: Iterable[Source], *chosen: Root) -> None:
-    """Notes what the lists of withdrawals that were read say of installed releases: `get_kernel` reads no list.
-
-    Notes it in each folder in which packages are looked for, and in the chosen ones. Raises OSError of those.
-    """
-    lists = [listed for source in among for listed in (*source.lists.read, *source.recent_lists.read)]
-    for root in dict.fromkeys([*chosen, *roots()]):
-        try:
-            for listed in lists:
-                for name, said in listed.withdrawn.items():
-                    _note(root, listed.key, name, said)
-        except OSError:
-            if root in chosen:
-                raise  # another may be the site's, or of a read-only environment
-
-
-def _note(root: Root, key: str, name: str, said: Withdrawal) -> None:
-    package, _at, label = name.removeprefix(f"{KIND}:").partition("@")
-    number = version.read(label)
-    if not name.startswith(f"{KIND}:") or not names.is_name(package) or number is None:
-        return
-    installed = releases.read(root, package, Version(number[0], number[1] or 0))
-    stops = "" if said.stops == NOTHING else said.stops
-    noted = installed and installed._replace(stops=stops, withdrawn=said.reason if stops else "")
-    if noted and installed and installed.signer == key and noted != installed:
-        add.add_release(noted)
+    """Notes what the lists that were read say of installed releases, also in the chosen folders. Raises OSError."""
+    for source in among:
+        for listed in (*source.lists.read, *source.recent_lists.read):
+            withdrawals.note(listed, *chosen)
 
 
 def _complete(root: Root, choice: Choice) -> Installed | None:

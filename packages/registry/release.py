@@ -17,12 +17,14 @@ from opforge.packages.choose import candidate
 from opforge.packages.choose.candidate import VariantCandidate
 from opforge.packages.form import names, version
 from opforge.packages.form.version import Version
+from opforge.packages.installed import withdrawals
 from opforge.remote import statements, topics
 from opforge.remote.blobs import Blob, Tree
 from opforge.remote.kinds import Kind
 from opforge.remote.offers import BY_LABEL, Offer
 from opforge.remote.statements import Signed, Statement, UnreadableStatement
 from opforge.remote.stores.protocol import ObjectStore
+from opforge.remote.withdrawal_lists import Withdrawals
 
 KIND = "package"
 MAX_BYTES = statements.MAX_FILE_BYTES
@@ -199,6 +201,10 @@ class PackageKind(Kind):
     def canonical(self, label: str) -> str:
         """Returns the version as no package writes it twice: `1.0` is `1`."""
         return label if version.read(label) is None else version.parse(label).canonical
+
+    def note_withdrawals(self, listed: Withdrawals) -> None:
+        """Notes in the files of installed releases what a list says of them."""
+        withdrawals.note(listed)
 
     def withdrawable(self, store: ObjectStore, text: str, released: Mapping[str, Mapping[str, str]]) -> str:
         """Returns the title of a release, which the key's own list must name, or the index of the store."""

@@ -11,6 +11,7 @@ from support.remote.withdrawing import take_back, withdraw_release
 from support.text_files import write
 
 import opforge
+from opforge.cache.current_store import current_store
 from opforge.cli import group
 from opforge.errors import (
     KernelFormatError,
@@ -26,7 +27,7 @@ from opforge.packages.form.version import Version
 from opforge.packages.load import get_kernel
 from opforge.packages.registry import index, install_release, publish, selection
 from opforge.packages.registry.release import Variant
-from opforge.remote import statements, topics, withdrawal_lists
+from opforge.remote import entry_source, remotes, statements, topics, withdrawal_lists
 from opforge.remote.blobs import Blob, Tree
 from opforge.remote.mirror import copy
 from opforge.remote.signatures import keys
@@ -278,6 +279,13 @@ class TestWithdrawing:
         take_back(registry.store, "acme/plain@2")
         ask()
         assert opforge.get_kernel("acme/plain", version="2").VALUE == 2
+
+    def test_a_list_that_fetch_reads_counts_for_what_is_installed(self, registry):
+        registry.install()
+        withdraw_release(registry.store, "acme/plain@2", "it leaks", LOADING)
+        entry_source.RemoteEntries([remotes.parse(registry.url)], True).drop_withdrawn(current_store().layout)
+        with pytest.raises(KernelIncompatibleError, match="the key ci has withdrawn it: it leaks"):
+            opforge.get_kernel("acme/plain", version="2")
 
     def test_another_key_withdraws_nothing(self, registry):
         keys.create("lab")
