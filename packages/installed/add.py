@@ -39,7 +39,8 @@ MAX_TREE_BYTES = 4 << 30
 def staging(root: Root) -> Iterator[str]:
     """Yields a new folder on the root's file system, for this installation alone; it is removed afterwards.
 
-    Meanwhile no removal takes trees that no release names yet. Raises OSError if the root cannot be written.
+    Meanwhile no removal takes trees that no release names yet. Afterwards those are removed that none names: of a
+    release that was replaced, or of an installation that failed. Raises OSError if the root cannot be written.
     """
     parent = root.join("staging")
     make_root(root)
@@ -55,10 +56,9 @@ def staging(root: Root) -> Iterator[str]:
                 yield folder
             finally:
                 remove_folder(folder)
-    except BaseException:
+    finally:
         with suppress(OSError):
-            sweep(root)  # no release names what was placed already
-        raise
+            sweep(root)
 
 
 def unwritable(root: Root, name: str, error: OSError) -> KernelInstallError:

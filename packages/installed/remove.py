@@ -62,7 +62,7 @@ def _sweep(root: Root) -> list[str]:
     except OSError:
         return []
     unused = [digest for digest in present if digest not in used]
-    kept = {_library_paths(root, digest) for digest in used}
+    kept = {_library_paths(root, digest) for digest in used} if unused else set()
     for digest in unused:
         paths = _library_paths(root, digest)
         if paths not in kept:  # two releases may hold the same library

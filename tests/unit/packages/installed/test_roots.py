@@ -179,6 +179,14 @@ class TestRefused:
 
 
 class TestRemove:
+    def test_what_a_release_of_the_same_version_has_replaced_is_removed(self, registry):
+        folder, trees = registry.packed(), registry.root.join("trees")
+        for value in ("1", "2"):
+            write(os.path.join(folder, "python"), "__init__.py", f"VALUE = {value}\n")
+            (packed,) = pack(reading.read(folder), folder, QUICK)
+            add.from_folders(registry.root, "acme/plain", [packed.folder])
+            assert os.listdir(trees) == [packed.digest]
+
     def test_a_release_whose_file_is_damaged_is_reported_and_can_be_removed(self, registry):
         registry.publish()
         (part,) = registry.install().variants
