@@ -114,9 +114,11 @@ def _forget_duration(path: str) -> None:
 def _make_folder(path: str, root: str) -> None:
     """Makes a folder of the layer; makes it and its parents, from `root` down, readable for every user.
 
-    The folders above `root` are not opforge's: if they are missing, they get the umask's modes.
+    The folders above `root` are not opforge's. Those that are missing can be written by nobody else: with a umask of
+    002 a group could change the layer, and nothing would be loaded from it.
     """
-    os.makedirs(os.path.dirname(root), exist_ok=True)
+    if not os.path.isdir(os.path.dirname(root)):
+        make_folder(os.path.dirname(root), 0o755)
     make_folder(path)  # with mode 0700: whatever the umask, nobody else can put a file there meanwhile
     while len(path) >= len(root):
         _set_mode(path, 0o755)

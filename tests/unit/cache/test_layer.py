@@ -47,7 +47,7 @@ def test_every_user_may_read_a_layer_and_only_its_owner_may_write_it(fake_store,
     assert by_name[f"v2/entries/{entry.key}/record.json"] == 0o644
     assert "CACHEDIR.TAG" not in by_name, "backups and images are made of layers, and would leave a tagged folder out"
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o755
-    assert stat.S_IMODE(os.stat(folder.parent).st_mode) == 0o777 & ~umask, "not opforge's: as the user wants it"
+    assert stat.S_IMODE(os.stat(folder.parent).st_mode) == 0o755 & ~umask, "a group could swap the layer"
     assert added.library.startswith(str(folder))
     source = Source(Layout(str(folder)), ME)
     match = source.find(DESCRIPTION, lambda _record: Fit(), fake_store.root_paths, fake_store.store.disk)[0]
