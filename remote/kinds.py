@@ -156,7 +156,8 @@ class Kind(ABC):
         discard(one.path)
 
     def note_withdrawals(self, listed: Withdrawals) -> None:
-        """Notes what a list says of artifacts of this kind that lie in no store. By default there are none."""
+        """Notes what a list says of artifacts of this kind that lie in no store."""
+        return  # by default there are none
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 

@@ -75,19 +75,21 @@ def command(
     removed = remove(evictions, dry_run)
     packages = named["package"]
     releases, problems = _remove_packages(root_of(into, user), packages, dry_run) if packages else ([], [])
+    warnings = [f"{line}, which is installed nowhere else" for line in (_needing(releases) if releases else ())]
     if as_json:
         from .kernels.install import to_json
 
         said = summary(removed, dry_run) | ({"kept_pinned": kept} if kept else {})
-        emit_json(said | {"packages": [to_json(release) for release in releases], "problems": problems})
+        named = [to_json(release) for release in releases]
+        emit_json(said | {"packages": named, "warnings": warnings, "problems": problems})
     else:
         if len(packages) < len(names) or not names:
             show(removed, dry_run, kept)
         verb = "would remove" if dry_run else "removed"
         for release in releases:
             click.echo(f"{verb} {release.name} {release.version} from {release.root.path}")
-        for line in _needing(releases):
-            messages.show("warning", f"{line}, which is installed nowhere else")
+        for warning in warnings:
+            messages.show("warning", warning)
         for problem in problems:
             messages.show_error(problem)
     sys.exit(FAILED if problems else OK)

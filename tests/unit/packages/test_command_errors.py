@@ -268,6 +268,7 @@ def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, regist
         assert user("install", package, "--into", "new")[0] == 0
     assert "warning" not in user("rm", "acme/plain@2", "--into", "new")[1]
     there = f"acme/over 1 in {registry.scratch / 'new'} needs acme/plain >=1,<2, which is installed nowhere else"
+    assert json.loads(user("rm", "acme/plain", "--into", "new", "--dry-run", "--json")[1])["warnings"] == [there]
     for more in (["--dry-run"], []):
         code, output = user("rm", "acme/plain", "--into", "new", *more)
         assert code == 0 and f"warning: {there}" in output
@@ -284,7 +285,9 @@ def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_insta
     assert code == 0 and "installed already: acme/plain 1" in output and f"warning: {said}" in output
     with pytest.raises(KernelIncompatibleError) as error:
         opforge.get_kernel("acme/plain")
-    assert output.split(said)[1].split("\n")[0] in str(error.value)
+    problem = output.split(said)[1].split("\n")[0]
+    assert problem in str(error.value)
+    assert json.loads(user("install", "acme/plain", "--into", "new", "--json")[1])["warnings"] == [said + problem]
 
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):

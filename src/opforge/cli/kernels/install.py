@@ -151,9 +151,12 @@ def _chosen(text: str, among: Sequence[Source], all_platforms: bool) -> list[Cho
 def _print(results: Sequence[tuple[Installed, bool]], skipped: Sequence[dict[str, Any]], as_json: bool) -> None:
     from opforge.packages.load.search import folder_problem
 
+    roots = dict.fromkeys(release.root for release, _is_new in results)
+    problems = ((root.path, folder_problem(root)) for root in roots)
+    warnings = [f"get_kernel loads nothing from {path}: {problem}" for path, problem in problems if problem]
     if as_json:
         kernels = [to_json(release) | {"new": is_new} for release, is_new in results]
-        emit_json({"kernels": kernels, "skipped": skipped})
+        emit_json({"kernels": kernels, "skipped": skipped, "warnings": warnings})
         return
     for row in skipped:
         devices = " or ".join(row["devices"])
@@ -164,9 +167,8 @@ def _print(results: Sequence[tuple[Installed, bool]], skipped: Sequence[dict[str
         click.echo(f"{state} {release.name} {release.version} ({labels}) in {release.root.path}")
         if release.withdrawn:
             messages.show("warning", f"{release.name} {release.version} was withdrawn: {release.withdrawn}")
-    for root in dict.fromkeys(release.root for release, _is_new in results):
-        if problem := folder_problem(root):
-            messages.show("warning", f"get_kernel loads nothing from {root.path}: {problem}")
+    for warning in warnings:
+        messages.show("warning", warning)
 
 
 def to_json(release: Installed) -> dict[str, Any]:
