@@ -20,7 +20,7 @@ from opforge.cache.records.entry import read_record, record_text
 from opforge.errors import BuilderError
 from opforge.fast_path.library import RECORD
 
-from .wheel_file import Wheel
+from .wheel_file import Wheel, name_of
 
 WHO = "opforge repair-wheel"
 LEFT_OUT = ("libtorch*", "libc10*", "libcuda*", "libcudart*", "libamdhip64*", "libsycl*")
@@ -38,18 +38,20 @@ def repair(wheel: str, wheel_directory: str, left_out: Sequence[str] = ()) -> tu
         left_out: Patterns of further libraries that are not copied into the wheel.
 
     Raises:
-        BuilderError: auditwheel is missing or fails, or it changed more of a library than what the library needs.
+        BuilderError: It is no wheel, auditwheel is missing or fails, or it changed more of a library than what the
+            library needs.
         OSError: A file cannot be written.
     """
-    os.makedirs(wheel_directory, exist_ok=True)
+    name_of(wheel, WHO)
     with tempfile.TemporaryDirectory(prefix="opforge-repair-") as scratch:
         folder = os.path.join(scratch, "repaired")
         _run_auditwheel(wheel, folder, [*LEFT_OUT, *left_out])
         names = os.listdir(folder) if os.path.isdir(folder) else []
         if len(names) != 1:
             raise BuilderError(WHO, f"auditwheel wrote {len(names)} wheels for {wheel}", "Expected one")
-        opened = Wheel.open(os.path.join(folder, names[0]), os.path.join(scratch, "files"))
+        opened = Wheel.open(os.path.join(folder, names[0]), os.path.join(scratch, "files"), WHO)
         changed = [op for layer in _layers(opened.folder) for op in admit_anew(layer)]
+        os.makedirs(wheel_directory, exist_ok=True)
         return opened.write(wheel_directory, opened.tag), changed
 
 

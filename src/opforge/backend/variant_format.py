@@ -61,7 +61,8 @@ def target_problem(target: Target) -> str:
     for word in target.arch if target.device == "cuda" else ():
         if word != "ptx" and archs.numbers(word)[2] == "a" and archs.numbers(word)[:2] != (9, 0):
             family = f"{word[:-1]}f"
-            return f"no property says that code for {word} runs on this chip alone: build for {family} or {word[:-1]}"
+            others = f"nvcc's for {family} or {word[:-1]} runs on more, Triton's does not"
+            return f"no property says that code for {word} runs on this chip alone ({others})"
     return ""
 
 

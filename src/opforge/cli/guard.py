@@ -160,6 +160,17 @@ def with_style(error: click.UsageError) -> click.UsageError:
     return StyledUsageError(error.format_message(), error.ctx)
 
 
+class FolderPath(click.Path):
+    """The type of an option that names a folder. An empty text, of a variable that is not set, would be this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path. Raises click.BadParameter."""
+        return super().convert(value, param, ctx) if value else self.fail("it is empty: name a folder", param, ctx)
+
+
 def quiet_option() -> click.Option:
     """Returns the option -q."""
     text = "Print neither notes, nor warnings, nor progress."

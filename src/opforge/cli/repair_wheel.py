@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from .guard import Guarded, json_option
+from .guard import FolderPath, Guarded, json_option
 from .output import emit_json
 
 
@@ -18,7 +18,7 @@ from .output import emit_json
     "-w",
     default="wheelhouse",
     show_default=True,
-    type=click.Path(file_okay=False),
+    type=FolderPath(),
     help="The folder for the repaired wheel.",
 )
 @click.option(

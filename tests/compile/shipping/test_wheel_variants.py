@@ -251,7 +251,7 @@ REFUSED = {
     ),
     "code for one chip alone": (
         {"targets": ["cpu:x86-64", "cuda:sm_100a"]},
-        "no property says that code for sm_100a runs on this chip alone: build for sm_100f or sm_100",
+        "code for sm_100a runs on this chip alone .nvcc's for sm_100f or sm_100 runs on more, Triton's does not.*Build",
     ),
     "another value of the option": ({"variants": "each"}, "variants='each': expected true, or a table of labels"),
 }

@@ -77,6 +77,25 @@ def test_wrong_usage_is_the_usage_line_and_one_message():
     assert done.stderr.startswith("Usage: command [OPTIONS]\nTry 'command --help' for help.\n\nerror: No such option")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["build-ops", "CPUAdam", "--out", ""],
+        ["pack", "--out", ""],
+        ["install", "acme/relu", "--into", ""],
+        ["rm", "acme/relu", "--into", ""],
+        ["split-wheel", __file__, "--wheel-dir", ""],
+        ["repair-wheel", __file__, "--wheel-dir", ""],
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_empty_text_is_no_folder(words):
+    """It was this folder, or the default: of `--out "$OUT"` without the variable."""
+    done = CliRunner().invoke(group, words)
+    assert done.exit_code == 2 and f"Invalid value for '{words[-2]}'" in done.stderr.replace(" / '-w'", ""), done.stderr
+    assert "it is empty: name a folder" in done.stderr
+
+
 def test_a_group_without_a_command_prints_its_help():
     done = CliRunner().invoke(group, ["cache"])
     assert done.exit_code == 2 and "explain" in done.output and "error:" not in done.output

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from opforge.cli import messages
+from opforge.cli.guard import FolderPath
 
 if TYPE_CHECKING:
     from opforge.packages.installed.layout import Root
@@ -22,7 +23,7 @@ def into_options(command: F) -> F:
     command = click.option("--user", is_flag=True, help="For this user, in every environment.")(command)
     return click.option(
         "--into",
-        type=click.Path(file_okay=False),
+        type=FolderPath(),
         help="Into this folder, to be named in OPFORGE_KERNEL_PATH; by default into this environment.",
     )(command)
 

@@ -13,7 +13,7 @@ import click
 
 from opforge.accelerator.target import Target
 from opforge.cli import messages
-from opforge.cli.guard import FAILED, OK, Guarded, json_option
+from opforge.cli.guard import FAILED, OK, FolderPath, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table, size_text
 from opforge.cli.selection import all_targets, target_option
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command("pack", cls=Guarded)
 @click.argument("project", default=".", metavar="[PROJECT]")
 @target_option
-@click.option("--out", type=click.Path(file_okay=False), help="Write build/ there; by default into the project.")
+@click.option("--out", type=FolderPath(), help="Write build/ there; by default into the project.")
 @click.option("--name", default="", help="The package's name, ORG/NAME, in place of the project's.")
 @click.option("--version", "text", default="", help="The package's version, such as 2.3, in place of the project's.")
 @click.option("--portable", is_flag=True, help="Build with zig, for glibc 2.28 and newer.")

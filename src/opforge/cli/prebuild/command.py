@@ -12,7 +12,7 @@ import click
 from opforge.accelerator.target import Target
 from opforge.cli import messages
 from opforge.cli.completion import names as completed_names
-from opforge.cli.guard import FAILED, OK, Guarded, json_option
+from opforge.cli.guard import FAILED, OK, FolderPath, Guarded, json_option
 from opforge.cli.output import emit_json, is_terminal, show_table
 from opforge.cli.selection import OWN_CLASS, Selected, all_targets, mode_options, offered, select, target_option
 from opforge.remote.farm.unit import Outcome
@@ -33,7 +33,7 @@ PORTABLE = tuple(Target("cpu", (level,)) for level in ("x86-64-v2", "x86-64-v3",
 @click.option("--dry-run", is_flag=True, help="Show what would be built, and build nothing.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False),
+    type=FolderPath(),
     help="Also copy the entries to this folder, to be named in OPFORGE_CACHE_LAYERS on any machine.",
 )
 @click.option(
