@@ -14,6 +14,7 @@ from typing import Any
 from opforge.builders.declaration.abi import PLAIN
 from opforge.errors import KernelSchemaError
 from opforge.packages.form import metadata
+from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.properties import TVM
 from opforge.packages.sources import library
 
@@ -55,7 +56,7 @@ def schemas(folder: str) -> str:
     stated = metadata.read(folder)
     file = os.path.join(folder, str(stated.opforge.get("library")))
     try:
-        if "source" in stated.opforge:
+        if _is_source(stated):
             file = library.library(folder)[0]
         elif not stated.opforge.get("library"):
             return "not run: it has no library"
@@ -79,12 +80,17 @@ def schemas(folder: str) -> str:
     return "passed"
 
 
+def _is_source(stated: Metadata) -> bool:
+    """Returns whether a variant holds the sources of its library in place of a built one."""
+    return "source" in stated.opforge and not stated.opforge.get("library")
+
+
 def imported(folder: str) -> Any:
     """Imports a variant under a name that is not its own. Raises RuntimeError if that writes a file."""
     import torch  # what torch writes is not the package's
 
     torch.ops  # noqa: B018
-    if "source" in metadata.read(folder).opforge:
+    if _is_source(metadata.read(folder)):
         library.library(folder)  # nor what its build writes into the store
     written: list[str] = []
 

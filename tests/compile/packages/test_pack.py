@@ -281,3 +281,26 @@ class TestRefusals:
         assert "more.py, line 2: it writes (open) when it is imported" in str(error.value)
         assert "its library has a RUNPATH" in str(error.value)
         assert not (tmp_path / "build").exists()
+
+
+def test_variants_of_two_declarations_are_no_release_also_without_git(folder, tmp_path):
+    """Only files were compared: a variant that was packed before an edit of kernel.toml stayed, with other flags."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("these levels are of x86-64")
+    write(folder, "half.cpp", PLAIN)
+    text = (
+        'name = "acme/half"\nversion = 1\nlicense = "MIT"\ntargets = ["{}"]\n[op]\nsources = ["half.cpp"]\nabi = "c"\n'
+    )
+    notes = []
+    for target, more in (
+        ("cpu:x86-64", ""),
+        ("cpu:x86-64-v2", ""),
+        ("cpu:x86-64-v3", 'extra-compile-args = ["-O1"]\n'),
+    ):
+        write(folder, "kernel.toml", text.format(target) + more)
+        (variant,) = pack(reading.read(str(folder)), str(tmp_path), QUICK, note=notes.append)
+    assert sorted(os.listdir(tmp_path / "build")) == ["checks.json", variant.label]
+    plain = tmp_path / "build" / variant.label.removesuffix(".x86-64-v3")
+    assert notes == [
+        f"{plain}{level} was removed: it was packed from another kernel.toml" for level in ("", ".x86-64-v2")
+    ]
