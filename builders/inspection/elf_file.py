@@ -41,6 +41,7 @@ class Section(NamedTuple):
     """A section's header. `link` is the section of its names; `info` depends on its kind."""
 
     kind: int
+    address: int
     offset: int
     size: int
     link: int
@@ -93,7 +94,7 @@ class ElfFile:
         names_index = first[6] if names_index == LARGE_INDEX else names_index
         table = self._file.content(offset, count * SECTION.size, "its section table")
         headers = list(SECTION.iter_unpack(table))
-        self._all = [Section(fields[1], *fields[4:8]) for fields in headers]
+        self._all = [Section(fields[1], *fields[3:8]) for fields in headers]
         name_at = self._names(names_index)
         for fields, section in zip(headers, self._all, strict=True):
             self.sections.setdefault(name_at(fields[0]), section)
@@ -103,6 +104,16 @@ class ElfFile:
         if section is None or section.kind == NOBITS:
             return self._file.part(0, 0, "an empty section")
         return self._file.part(section.offset, section.size, f"a section of {self._file.name}")
+
+    def position(self, address: int) -> int | None:
+        """Returns the position in the file of what is loaded at an address; None if nothing of the file is."""
+        loaded = (section for section in self._all if section.address and section.kind != NOBITS)
+        there = (section for section in loaded if 0 <= address - section.address < section.size)
+        return next((section.offset + address - section.address for section in there), None)
+
+    def text(self, position: int) -> str:
+        """Returns the text at a position in the file."""
+        return self._file.text(position, "a text")
 
     def symbols(self, name: str) -> list[Symbol]:
         """Returns the symbols of a table, which is read once; none if the file has no such table."""

@@ -17,6 +17,7 @@ from .elf import MAX_BYTES, host_code
 from .elf_file import ElfFile
 from .image import Image
 from .kernel import Kernel
+from .launched_names import launched_names
 from .reader import FileFormatError, Reader
 
 HEAD = 4096
@@ -90,8 +91,10 @@ def _library_images(elf: ElfFile, notes: list[str]) -> list[Image]:
     sections = elf.sections
     images = fatbin.cuda_images(elf.content(sections.get(".nv_fatbin")))
     images += _hip_images(elf.content(sections.get(".hip_fatbin")), notes)
+    names = launched_names(elf)
     for name in DATA_SECTIONS:
-        images += fatbin.embedded(elf.content(sections.get(name)))
+        bare = fatbin.embedded(elf.content(sections.get(name)))
+        images += [image._replace(name=names.get(image.code.start, "")) if image.code else image for image in bare]
     return images
 
 
@@ -105,7 +108,8 @@ def _hip_images(section: Reader, notes: list[str]) -> list[Image]:
 def _kernels(image: Image) -> list[Kernel]:
     """Returns the kernels of an image; none if its kind has none to read, or if it is compressed."""
     read = {"SASS": cubin.kernels, "HSACO": hsaco.kernels}.get(image.kind)
-    return read(image.code, image.arch) if read and image.code is not None else []
+    found = read(image.code, image.arch) if read and image.code is not None else []
+    return [kernel._replace(launched=image.name) for kernel in found]
 
 
 def inspectable_files(folder: str) -> list[str]:

@@ -19,6 +19,8 @@ class Image(NamedTuple):
     compression: str = ""
     is_bare: bool = False
     """Whether it is a file in no container: then a letter of a SASS architecture (sm_90a) is nowhere."""
+    name: str = ""
+    """The name by which a Triton op's library launches it."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything but the code."""

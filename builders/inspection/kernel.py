@@ -26,3 +26,5 @@ class Kernel(NamedTuple):
     """CUDA from sm_80 on: instructions that wait for such copies, or for other memory in the same way."""
     scalar_registers: int | None = None
     """HIP only."""
+    launched: str = ""
+    """The name by which a Triton op's library launches it: several kernels may have one `name`."""

@@ -48,6 +48,11 @@ class Reader:
     def __len__(self) -> int:
         return self._end - self._start
 
+    @property
+    def start(self) -> int:
+        """Where this part begins in the whole file."""
+        return self._start
+
     def damaged(self, problem: str) -> FileFormatError:
         """Returns the error that this part of the file is damaged."""
         return FileFormatError(f"{self.name} is damaged: {problem}")

@@ -273,7 +273,11 @@ def _print(content: Mapping[str, Any]) -> None:
         columns = [field.upper() for field in fields]
         readable = demangled(kernel["name"] for kernel in content["kernels"])
         kernels = [
-            (readable[kernel["name"]], kernel["arch"], *(_number_text(kernel[field]) for field in fields))
+            (
+                kernel["launched"] or readable[kernel["name"]],
+                kernel["arch"],
+                *(_number_text(kernel[field]) for field in fields),
+            )
             for kernel in content["kernels"]
         ]
         show_table(("KERNEL", "ARCH", *columns), kernels, columns)

@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 def test_an_unchanged_op_is_a_hit_and_an_edited_imported_file_is_not(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
     first = builder("cuda:sm_80").build()
+    shown = [(kernel["name"], kernel["launched"]) for kernel in examine(first.library)["kernels"]]
+    assert sorted(shown) == [("scale", kernel.name) for kernel in sorted(builder.kernels)]
     assert builder("cuda:sm_80").build().origin == "cache"
     text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value + by"))
     second = builder("cuda:sm_80").build()

@@ -51,7 +51,8 @@ def compare(path):
         for section in expected.iter_sections():
             if counts[section.name] == 1:
                 own = elf.sections[section.name]
-                assert own[1:] == tuple(section[name] for name in ("sh_offset", "sh_size", "sh_link", "sh_info"))
+                fields = ("sh_addr", "sh_offset", "sh_size", "sh_link", "sh_info")
+                assert own[1:] == tuple(section[name] for name in fields)
         for name in (".dynsym", ".symtab"):
             assert [symbol.name for symbol in elf.symbols(name)] == names(expected.get_section_by_name(name)), name
         dynamic = expected.get_section_by_name(".dynamic")
