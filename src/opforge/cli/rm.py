@@ -80,8 +80,8 @@ def command(
         from .kernels.install import to_json
 
         said = summary(removed, dry_run) | ({"kept_pinned": kept} if kept else {})
-        named = [to_json(release) for release in releases]
-        emit_json(said | {"packages": named, "warnings": warnings, "problems": problems})
+        gone = [to_json(release) for release in releases]
+        emit_json(said | {"packages": gone, "warnings": warnings, "problems": problems})
     else:
         if len(packages) < len(names) or not names:
             show(removed, dry_run, kept)
