@@ -154,12 +154,15 @@ def load(
 def _from_roots(
     name: str, numbers: Range, label: str | None, locked: Locked | None, attempt: Attempt
 ) -> ModuleType | None:
-    """Returns the module of the newest installed release that fits; None if none does: `attempt` gets the reasons."""
+    """Returns the module of the newest installed release that fits; None if none does: `attempt` gets the reasons.
+
+    One that was withdrawn from being chosen is only taken if no other one fits.
+    """
     for root in layout.roots():
         if problem := folder_problem(root):
             attempt.reasons.append(f"{root.path}: {problem}")
             continue
-        for release in releases.matching(root, name, numbers):
+        for release in sorted(releases.matching(root, name, numbers), key=lambda release: bool(release.stops)):
             objection = locked.objection(release) if locked and not locked.allows(release) else release.refusal
             if objection:
                 attempt.reasons.append(f"{release.version} in {root.path}: {objection}")

@@ -24,6 +24,7 @@ from opforge.errors import (
 from opforge.packages.choose import candidate, environment
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
+from opforge.packages.installed import remove
 from opforge.packages.load import get_kernel
 from opforge.packages.registry import index, install_release, publish, selection
 from opforge.packages.registry.release import Variant
@@ -279,6 +280,17 @@ class TestWithdrawing:
         take_back(registry.store, "acme/plain@2")
         ask()
         assert opforge.get_kernel("acme/plain", version="2").VALUE == 2
+
+    def test_what_is_not_chosen_any_more_is_loaded_only_if_nothing_else_is_installed(self, registry):
+        for number in ("==1", "==2"):
+            registry.install(numbers=number)
+        withdraw_release(registry.store, "acme/plain@2", "it is slow")
+        entry_source.RemoteEntries([remotes.parse(registry.url)], True).drop_withdrawn(current_store().layout)
+        get_kernel.reset()
+        assert [opforge.get_kernel("acme/plain", version=asked).VALUE for asked in (None, ">=1", "2")] == [1, 1, 2]
+        remove.remove(registry.root, "acme/plain", version.exactly(Version(1)))
+        get_kernel.reset()
+        assert opforge.get_kernel("acme/plain").VALUE == 2
 
     def test_a_list_that_fetch_reads_counts_for_what_is_installed(self, registry):
         registry.install()
