@@ -86,7 +86,8 @@ def _choice(kernel: LockedKernel, among: Sequence[Source], all_platforms: bool) 
         # The digest in the lock vouches for the bytes; the signature is what this machine trusts.
         try:
             verified = selection.accepted_release(source, source.recent_lists, signed, kernel.name, kernel.version)
-        except SignatureError:  # a list of within the hour does not name what was published since
+        except SignatureError:  # what is kept lacks what was published since: a name in a list, a key's signature
+            signed = kept_releases.signed(source.store, kernel.digest, where, from_kept=False) or signed
             verified = selection.accepted_release(source, source.lists, signed, kernel.name, kernel.version)
         chosen, problems = selection.variants_for(verified.release.variants, environment.here, all_platforms)
         if not chosen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from opforge.cache.filesystem import lock
@@ -23,7 +24,7 @@ from opforge.remote.withdrawal_lists import CHOOSING
 
 from . import verify_installed
 from .release import Variant
-from .selection import Choice, Source
+from .selection import Choice, Source, Verified
 
 ADVICE = "The remote, or what lies between, has changed it: report it to the remote's owner"
 
@@ -37,6 +38,7 @@ def install_release(root: Root, choice: Choice, report: Report = ignore) -> tupl
     name, number = verified.release.name, verified.release.version
     before = _complete(root, choice)
     if before is not None:
+        before = _signed_anew(before, choice) if before.signer != verified.signer else before
         return before._replace(withdrawn=verified.withdrawn or before.withdrawn), False
     path = root.join("locks", f"{name.replace('/', '.')}-{number}.lock")
     try:
@@ -58,6 +60,21 @@ def note_withdrawals(among: Iterable[Source], *chosen: Root) -> None:
     for source in among:
         for listed in (*source.lists.read, *source.recent_lists.read):
             withdrawals.note(listed, *chosen)
+
+
+def _signed_anew(installed: Installed, choice: Choice) -> Installed:
+    """Returns an installed release after noting the key that signs it now: what that withdraws is noted in it."""
+    renewed = installed._replace(signer=choice.verified.signer, source=str(choice.verified.source.remote))
+    with suppress(OSError):  # as in a read-only environment
+        _keep_signed(renewed.root, choice.verified)
+        add.add_release(renewed)
+    return renewed
+
+
+def _keep_signed(root: Root, verified: Verified) -> None:
+    path = root.join("releases", verified.signed.digest)
+    make_readable(os.path.dirname(path))
+    write_file(path, verified.signed.file(), 0o644)
 
 
 def _complete(root: Root, choice: Choice) -> Installed | None:
@@ -83,9 +100,7 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
                 folder = os.path.join(scratch, str(number))
                 _download(verified.source.store, part, folder, what, scratch, report)
                 variants[part.digest] = add.add_tree(root, folder, part.label, part.digest)
-        signed_path = root.join("releases", verified.signed.digest)
-        make_readable(os.path.dirname(signed_path))
-        write_file(signed_path, verified.signed.file(), 0o644)
+        _keep_signed(root, verified)
         installed = Installed(
             name=verified.release.name,
             version=verified.release.version,

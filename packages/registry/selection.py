@@ -11,6 +11,7 @@ from opforge.errors import (
     KernelIncompatibleError,
     KernelInstallError,
     KernelNotFoundError,
+    SignatureError,
     StoreBehindError,
     StoreError,
     WithdrawnError,
@@ -170,13 +171,21 @@ def fetch_release(source: Source, name: str, number: Version, digest: str, is_th
     one that its signer has withdrawn from use, ValueError.
     """
     file = statements.name_of(digest)
-    signed = kept_releases.signed(source.store, digest, f"{source.remote}/{file}", from_kept=is_there)
+    where = f"{source.remote}/{file}"
+    signed = kept_releases.signed(source.store, digest, where, from_kept=is_there)
     if signed is None:
         if not is_there:
             return None
         advice = "The remote is incomplete: report it to its owner"
         raise KernelInstallError(f"{name} {number}", f"{source.remote} names its release and has no {file}", advice)
-    return accepted_release(source, source.lists, signed, name, number)
+    try:
+        return accepted_release(source, source.lists, signed, name, number)
+    except SignatureError:
+        # One that was kept lacks the signatures that were added since, as those of a key that replaces another one.
+        newer = kept_releases.signed(source.store, digest, where, from_kept=False) if is_there else None
+        if newer is None or newer == signed:
+            raise
+        return accepted_release(source, source.lists, newer, name, number)
 
 
 def accepted_release(source: Source, lists: Lists, signed: Signed, name: str, number: Version) -> Verified:

@@ -7,11 +7,15 @@ import shutil
 
 import pytest
 from support.remote.withdrawing import withdraw_release
+from support.text_files import write
 
 from opforge.errors import KernelInstallError, KernelNotFoundError, PublishError, SignatureError, StoreBehindError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.registry import index, publish, selection
+from opforge.packages.installed import releases
+from opforge.packages.project import lock_file, locking
+from opforge.packages.project.install_locked import install_locked
+from opforge.packages.registry import index, install_release, publish, selection, verify_installed
 from opforge.remote import mirror, statements, topics, withdrawal_lists
 from opforge.remote.signatures import keys, trust_file
 from opforge.remote.stores import open_store
@@ -305,6 +309,26 @@ class TestAMirrorOfAPart:
         assert verified.source.store.url == registry.url
 
 
+class Project:
+    """A project that requires acme/plain."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        write(folder, "pyproject.toml", '[tool.opforge.kernels]\n"acme/plain" = "1"\n')
+
+    def lock(self, registry):
+        lock_file.write(str(self.folder), locking.make(str(self.folder), registry.sources())[0])
+
+    def install(self, registry):
+        ((release, _is_new),) = install_locked(registry.root, str(self.folder), True, False, [registry.url])
+        return release
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path / "project")
+
+
 class TestSeveralKeys:
     @pytest.fixture
     def lab(self, registry):
@@ -326,6 +350,24 @@ class TestSeveralKeys:
         trust_keys(lab)
         with pytest.raises(SignatureError, match="the key ci is not in the trust file"):
             chosen(registry.url)
+
+    @pytest.mark.parametrize("by", ["install", "lock file"])
+    def test_a_key_that_replaces_another_counts_for_what_this_machine_has_already(self, registry, lab, project, by):
+        """The release that was kept had the old key's signature alone, and nothing asked for another."""
+        folder = registry.packed()
+        publish.publish(registry.store, folder, keys.signer("ci"))
+        trust_keys(registry.key)
+        project.lock(registry)
+        assert registry.install().signer == "ci"
+        publish.publish(registry.store, folder, keys.signer("lab"))
+        trust_keys(lab)
+        renewed = registry.install() if by == "install" else project.install(registry)
+        assert (renewed.signer, verify_installed.problems(renewed, deep=True)) == ("lab", [])
+        withdraw_release(registry.store, "acme/plain@1", "it leaks", withdrawal_lists.LOADING, key="lab")
+        list(selection.releases("acme/plain", version.ANY, among := registry.sources()))
+        install_release.note_withdrawals(among, registry.root)
+        noted = releases.read(registry.root, "acme/plain", Version(1))
+        assert noted.refusal == "the key lab has withdrawn it: it leaks"
 
     def test_a_damaged_list_of_one_key_stops_no_other(self, registry, lab):
         publish_as(registry, "lab", number="1")
