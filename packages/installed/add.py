@@ -65,7 +65,8 @@ def unwritable(root: Root, name: str, error: OSError) -> KernelInstallError:
     """Returns the error for a package whose root cannot be written, or is on a full disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return KernelInstallError(name, f"the disk of {root.path} is full", "Free some space")
-    advice = "Install for the user (--user) or into a folder of your own (--into FOLDER)"
+    for_user = "" if root.scope == "user" else "for the user (--user) or "
+    advice = f"Install {for_user}into a folder of your own (--into FOLDER)"
     folder = os.path.dirname(str(error.filename))  # one below the root may have other rights than it
     folder = folder if folder.startswith(root.path) else root.path
     return KernelInstallError(name, f"{folder} cannot be written ({error.strerror})", advice)

@@ -15,7 +15,7 @@ from support.text_files import write
 from opforge.errors import KernelInstallError, KernelNotFoundError
 from opforge.packages.form import version
 from opforge.packages.form.version import Version
-from opforge.packages.installed import add, releases, remove
+from opforge.packages.installed import add, layout, releases, remove
 from opforge.packages.pack.run import pack
 from opforge.packages.registry import index, install_release, publish, selection, verify_installed
 from opforge.packages.sources import reading
@@ -237,6 +237,14 @@ class TestRemove:
         change(registry.root.release("acme/plain", "1"), digest=digest)
         remove.remove(registry.root, "acme/plain", version.ANY)
         assert os.path.exists(own) and os.path.exists(os.path.join(registry.root.path, "own"))
+
+
+@pytest.mark.parametrize(("scope", "advises"), [("environment", True), ("user", False)])
+def test_the_option_that_was_typed_is_no_advice(scope, advises):
+    error = add.unwritable(
+        layout.Root("/nowhere", scope), "acme/plain", PermissionError(13, "Permission denied", "/nowhere")
+    )
+    assert ("--user" in str(error)) == advises and "/nowhere cannot be written (Permission denied)" in str(error)
 
 
 def test_bytecode_goes_into_the_tree_alone(registry, monkeypatch, tmp_path):
