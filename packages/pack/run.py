@@ -16,7 +16,7 @@ from opforge.builders.declaration.machine import this_machine
 from opforge.builders.declaration.targets import TORCH_LIBRARY
 from opforge.builders.lookup import device_requirements
 from opforge.cache.current_store import current_store
-from opforge.cache.keys import readable
+from opforge.cache.keys import key_of, readable
 from opforge.cache.records.entry import read_record
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.foundation.files import write_file
@@ -135,20 +135,26 @@ def pack(
             variant._replace(folder=write.place(variant.folder, build, kind, project.name))
             for variant, kind in zip(finished, kinds, strict=True)
         ]
-        _remove_outdated(build, placed, staging, note)
-        outcomes = {variant.label: {"digest": variant.digest, "checks": dict(variant.checks)} for variant in placed}
+        declared = key_of(project.declared)
+        _remove_outdated(build, placed, declared, staging, note)
+        outcomes = {
+            variant.label: {"digest": variant.digest, "checks": dict(variant.checks), "declared": declared}
+            for variant in placed
+        }
         write_file(os.path.join(build, CHECKS), readable(_recorded(build) | outcomes), 0o644)
         return placed
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _remove_outdated(build: str, placed: Sequence[Packed], staging: str, note: Callable[[str], None]) -> None:
-    """Moves away the variants that were packed before of another release or other sources.
+def _remove_outdated(
+    build: str, placed: Sequence[Packed], declared: str, staging: str, note: Callable[[str], None]
+) -> None:
+    """Moves away the variants that were packed before of another release, other sources or another declaration.
 
     They could not be published beside the new ones. A checkout that is loaded could take one of them: old code.
     """
-    new, present = placed[0].metadata, {variant.label for variant in placed}
+    new, present, before = placed[0].metadata, {variant.label for variant in placed}, outcomes_in(build)
     for label in sorted(os.listdir(build)):
         folder = os.path.join(build, label)
         old = None if label in present else write.packed_in(folder)
@@ -159,6 +165,8 @@ def _remove_outdated(build: str, placed: Sequence[Packed], staging: str, note: C
             reason = f"it was {old.opforge.get('name')} {old.release}"
         elif path:
             reason = f"it was packed from another {path}"
+        elif before.get(label, {}).get("declared", declared) != declared:
+            reason = "its op was declared with other attributes"
         else:
             continue
         with suppress(FileNotFoundError):  # another process has just replaced it

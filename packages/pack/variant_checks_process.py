@@ -14,7 +14,6 @@ from typing import Any
 from opforge.builders.declaration.abi import PLAIN
 from opforge.errors import KernelSchemaError
 from opforge.packages.form import metadata
-from opforge.packages.form.metadata import Metadata
 from opforge.packages.form.properties import TVM
 from opforge.packages.sources import library
 
@@ -56,7 +55,7 @@ def schemas(folder: str) -> str:
     stated = metadata.read(folder)
     file = os.path.join(folder, str(stated.opforge.get("library")))
     try:
-        if _is_source(stated):
+        if "source" in stated.opforge:
             file = library.library(folder)[0]
         elif not stated.opforge.get("library"):
             return "not run: it has no library"
@@ -80,17 +79,12 @@ def schemas(folder: str) -> str:
     return "passed"
 
 
-def _is_source(stated: Metadata) -> bool:
-    """Returns whether a variant holds the sources of its library in place of a built one."""
-    return "source" in stated.opforge and not stated.opforge.get("library")
-
-
 def imported(folder: str) -> Any:
     """Imports a variant under a name that is not its own. Raises RuntimeError if that writes a file."""
     import torch  # what torch writes is not the package's
 
     torch.ops  # noqa: B018
-    if _is_source(metadata.read(folder)):
+    if "source" in metadata.read(folder).opforge:
         library.library(folder)  # nor what its build writes into the store
     written: list[str] = []
 

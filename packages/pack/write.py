@@ -112,8 +112,7 @@ def _ours(project: Project, properties: Properties, library: Library | None, fil
         # How long the build took is no property of the library.
         "record": with_record_key({**library.record, "seconds": 0.0}) if library else None,
         "measured": dict(library.measured) if library else {},
-        # Also of a built library: variants of two declarations are no release.
-        **({"source": dict(project.declared)} if project.declared else {}),
+        **({"source": dict(project.declared)} if properties.framework == SOURCE else {}),
         "depends": {needed.name: needed.text for needed in project.needs_of(properties.backend).kernels},
     }
 

@@ -34,7 +34,7 @@ from .index import Edit, Index
 from .release import PACKAGE, Release, Variant
 
 CHECKS = "checks.json"
-OUTCOMES = table(record({"digest": TEXT, "checks": table(TEXT)}))
+OUTCOMES = table(record({"digest": TEXT, "checks": table(TEXT)}, optional={"declared": TEXT}))
 LOCAL = "local/"
 ONE_RELEASE = "Remove those that are not packed any more, or pack all of them again from one commit"
 UNRECORDED = {"import": "not run: no outcome was recorded when it was packed"}
