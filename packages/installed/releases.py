@@ -212,7 +212,8 @@ def needing(removed: Sequence[Installed], roots: Sequence[Root]) -> list[str]:
         for name in sorted(lost & needs.keys()):
             text = needs[name]
             numbers = version.parse_range(None if text.startswith("@") else text or None)
-            if not any(other.name == name and other.version in numbers for other in kept):
+            usable = (other for other in kept if other.name == name and not other.refusal)
+            if not any(other.version in numbers for other in usable):
                 what = " ".join(filter(None, (name, text)))
                 lines.append(f"{release.name} {release.version} in {release.root.path} needs {what}")
     return lines

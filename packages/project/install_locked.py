@@ -10,6 +10,7 @@ from opforge.errors import (
     KernelNotFoundError,
     OpforgeError,
     SignatureError,
+    WithdrawnError,
 )
 from opforge.packages.choose import environment
 from opforge.packages.installed.layout import Root
@@ -53,7 +54,7 @@ def install_locked(
         lock, _changes = locking.make(folder, selection.sources(urls, offline))
         write(folder, lock)
     lock = locking.check(folder)
-    installed, missing = [], []
+    installed, missing, withdrawn = [], [], list[str]()
     limits, backend = locking.limits(required.read(folder), lock), environment.here().backend
     for kernel in lock.kernels:
         devices = limits[kernel.name]
@@ -66,10 +67,12 @@ def install_locked(
             say([choice.verified])
             installed.append(install_release.install_release(root, choice, report))
         except OpforgeError as error:
+            withdrawn += [kernel.name] if isinstance(error, WithdrawnError) else []
             missing.append(f"{kernel.name} {kernel.version}: {error}".replace("\n", "\n    "))
         install_release.note_withdrawals(among, root)
     if missing:
-        advice = "Get everything with: opforge install --frozen --remote URL"
+        elsewhere = "Get everything with: opforge install --frozen --remote URL"
+        advice = locking.another(*withdrawn) if withdrawn else elsewhere
         raise KernelLockError(f"{folder}/opforge.lock", missing, advice)
     return installed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 
-from opforge.errors import KernelLockError
+from opforge.errors import KernelLockError, WithdrawnError
 from opforge.packages.form import version
 from opforge.packages.form.version import Range
 from opforge.packages.registry import dependencies, selection
@@ -39,7 +39,7 @@ def make(
     """Returns the lock of a project, and what changed and what was withdrawn, a line each.
 
     What is locked stays as long as it is in the required range; `upgrade` names the packages that may change, all of
-    them if it is empty. Raises what `resolve` raises, KernelFormatError.
+    them if it is empty. Raises what `resolve` raises, KernelFormatError; KernelLockError if what stays was withdrawn.
     """
     needed, before = required.read(folder), current(folder)
     kept: dict[str, LockedKernel] = {}
@@ -47,7 +47,13 @@ def make(
         kept = {kernel.name: kernel for kernel in before.kernels if upgrade is None or kernel.name not in upgrade}
     wanted_ranges = [(name, _kept(kept.get(name), numbers)) for name, numbers in needed.kernels]
     versions = {name: kernel.version for name, kernel in kept.items()}
-    choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, kept=versions)
+    try:
+        choices = dependencies.resolve(wanted_ranges, among, all_platforms=True, kept=versions)
+    except WithdrawnError as error:
+        name = error.what.partition(" ")[0]
+        if name not in kept:
+            raise
+        raise KernelLockError(_path(folder), [f"{error.what}: {error.reason}"], another(name)) from error
     say([choice.verified for choice in choices])
     lock = LockFile(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
     warnings = [
@@ -56,6 +62,16 @@ def make(
         if verified.withdrawn
     ]
     return lock, _changes(before, lock) + warnings
+
+
+def another(*names: str) -> str:
+    """Returns the advice for locked packages that were withdrawn from use."""
+    options = " ".join(f"--upgrade-kernel {name}" for name in names)
+    return f"Lock another release with: opforge lock {options}"
+
+
+def _path(folder: str) -> str:
+    return os.path.join(folder, lock_file.FILE)
 
 
 def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:
@@ -153,9 +169,8 @@ def problems(folder: str) -> list[str]:
 def check(folder: str) -> LockFile:
     """Returns a project's lock if it is what the project requires. Raises KernelLockError, KernelFormatError."""
     lines = problems(folder)
-    path = os.path.join(folder, lock_file.FILE)
     if lines:
-        raise KernelLockError(path, lines, "Bring it up to date with: opforge lock")
+        raise KernelLockError(_path(folder), lines, "Bring it up to date with: opforge lock")
     lock = current(folder)
     assert lock is not None
     return lock

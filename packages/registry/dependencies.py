@@ -27,7 +27,7 @@ class Need(NamedTuple):
 
     name: str
     numbers: Range
-    needed_by: str = "you"
+    needed_by: str = "your request"
     revision: str = ""
 
     def __str__(self) -> str:

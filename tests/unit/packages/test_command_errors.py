@@ -275,6 +275,17 @@ def test_a_package_that_another_one_needs_is_removed_with_a_warning(user, regist
     assert "warning" not in user("rm", "acme/over", "--into", "new")[1]
 
 
+def test_one_that_was_withdrawn_from_use_serves_no_package_that_needs_it(user, registry):
+    for number in ("1", "1.1"):
+        registry.publish(number=number)
+    registry.publish("acme/over", depends={"acme/plain": ">=1,<2"})
+    for package in ("acme/over", "acme/plain@==1.0"):
+        assert user("install", package, "--into", "new")[0] == 0
+    withdraw_release(registry.store, "acme/plain@1.1", "it leaks", LOADING)
+    assert user("install", "acme/plain@==1.0", "--into", "new")[0] == 0
+    assert "is installed nowhere else" in user("rm", "acme/plain@==1.0", "--into", "new")[1]
+
+
 def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_installed(user, registry, monkeypatch):
     registry.publish()
     assert "warning" not in user("install", "acme/plain", "--into", "new")[1]

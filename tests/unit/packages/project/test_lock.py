@@ -15,11 +15,13 @@ from support.text_files import write
 from opforge.cli import group
 from opforge.errors import KernelFormatError, KernelLockError
 from opforge.packages.choose import environment
+from opforge.packages.form import version
 from opforge.packages.installed import releases
 from opforge.packages.project import lock_file, locking
 from opforge.packages.project.install_locked import install_locked
 from opforge.packages.registry import publish, selection
 from opforge.remote import topics
+from opforge.remote.withdrawal_lists import LOADING
 
 
 @pytest.fixture
@@ -38,6 +40,12 @@ def locked(registry, folder, upgrade=None):
     lock, changes = locking.make(str(folder), registry.sources(), upgrade)
     lock_file.write(str(folder), lock)
     return {kernel.name: str(kernel.version) for kernel in lock.kernels}, changes
+
+
+def install_now(registry, folder):
+    """Installs what is locked, by lists that are read now."""
+    list(selection.releases("acme/plain", version.ANY, registry.sources()))
+    return install_locked(registry.root, str(folder), True, False, [registry.url])
 
 
 class TestMake:
@@ -154,6 +162,20 @@ class TestInstall:
         withdraw_release(registry.store, "acme/plain@1", "wrong")
         ((release, _is_new),) = install_locked(registry.root, str(project), True, False, [registry.url])
         assert str(release.version) == "1"
+
+    def test_one_that_was_withdrawn_from_use_is_replaced_by_the_command_that_each_error_names(self, registry, project):
+        for number in ("1", "1.1"):
+            registry.publish("acme/plain", number)
+        registry.publish("acme/top", depends={"acme/plain": ">=1"})
+        requires(project, top="1")
+        locked(registry, project)
+        withdraw_release(registry.store, "acme/plain@1.1", "it leaks", LOADING)
+        advice = "Lock another release with: opforge lock --upgrade-kernel acme/plain"
+        for call in (lambda: locked(registry, project), lambda: install_now(registry, project)):
+            with pytest.raises(KernelLockError, match=rf"(?s)the key ci has withdrawn it: it leaks.*{advice}"):
+                call()
+        assert locked(registry, project, ["acme/plain"])[0] == {"acme/plain": "1", "acme/top": "1"}
+        assert [str(release.version) for release, _is_new in install_now(registry, project)] == ["1", "1"]
 
     def test_without_frozen_the_lock_file_is_made_first(self, registry, project):
         registry.publish("acme/plain", "1")
