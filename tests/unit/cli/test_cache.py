@@ -173,6 +173,7 @@ def test_rm_keeps_pinned_entries_and_says_how_many(store):
         "removed": [],
         "kept_pinned": 1,
         "packages": [],
+        "warnings": [],
         "problems": [],
     }
     assert run("unpin", "relu").exit_code == 0
