@@ -226,7 +226,7 @@ class CompiledFunction:
     def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         from opforge.torch_internals import dynamo
 
-        for content in [each for key in self._keys() for each in begun.functions.get(key, ())]:
+        for key, content in [(key, each) for key in self._keys() for each in begun.functions.get(key, ())]:
             try:
                 facts, pickle = _read(content)
                 reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
@@ -238,6 +238,7 @@ class CompiledFunction:
                 continue
             if ahead.fits(arguments, named):
                 self.found += 1
+                begun.keep_function(key, content)
                 return ahead
             log.info("%s: the function compiled for %s does not fit: a guard fails", self.name, self._label)
         return None

@@ -70,6 +70,8 @@ class Facts(NamedTuple):
     guards: Sequence[Guard]
     is_of_rank: bool
     """Whether it may differ between ranks."""
+    libraries: Sequence[str]
+    """The keys of inductor's libraries that it needs."""
 
 
 Describe = Callable[[Any], str]
@@ -259,7 +261,11 @@ def compiled(
     if plain.__closure__ and plain.__code__.co_freevars != ("__class__",):
         raise AheadError(f"it is a closure over {', '.join(plain.__code__.co_freevars)}")
     noted, settings = _Noted(), settings_digest(options)
-    of = _traced(function, arguments, named, options, noted)
+    inductor.observers.append(noted)
+    try:
+        of = _traced(function, arguments, named, options, noted)
+    finally:
+        inductor.observers.remove(noted)
     ops = sorted({op for graph in noted.graphs for op in by.ops_of(graph)})
     guards = [
         Guard(expression, kind, "" if is_kept and not _may_vary(value) else description(kind, value, by.describe))
@@ -270,7 +276,7 @@ def compiled(
     try:
         program = by.program_of(noted.codes, classes)
         defaults, is_of_rank = _defaults(function, by.describe), _may_read_rank(noted.codes, noted.values)
-        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
+        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank, sorted(noted.libraries))
     except ValueError as error:
         raise AheadError(str(error)) from error
     return Ahead(of, function, facts, by), facts
@@ -329,15 +335,20 @@ def _may_vary(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or type(value) in PLAIN
 
 
-class _Noted:
+class _Noted(inductor.Observer):
     """Observations while a function is compiled."""
 
     def __init__(self) -> None:
+        self.libraries: set[str] = set()
         self.graphs: list[Any] = []
         self.codes: list[types.CodeType] = []
         self.classes: list[type] = []
         self.guards: list[tuple[str, str, Any, bool]] = []
         self.values: list[Any] = []
+
+    def library(self, key: str, path: str) -> None:
+        """Notes a library."""
+        self.libraries.add(key)
 
     def keeps(self, entries: Sequence[Any]) -> list[bool]:
         """Returns for each guard whether torch can keep it; notes those that it cannot, and those of globals."""

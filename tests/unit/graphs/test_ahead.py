@@ -67,7 +67,7 @@ def registrations(program=None, **changes):
 
 
 def facts(guards=(), **changes):
-    plain = Facts("", repr(((1,), (("m", 1),))), [], ["my::op"], "registered for ['my::op']", [*guards], False)
+    plain = Facts("", repr(((1,), (("m", 1),))), [], ["my::op"], "registered for ['my::op']", [*guards], False, [])
     return plain._replace(**changes)
 
 
