@@ -226,7 +226,7 @@ class CompiledFunction:
     def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         from opforge.torch_internals import dynamo
 
-        for key, content in [(key, each) for key in self._keys() for each in begun.functions.get(key, ())]:
+        for key, content in [(each, one) for each in self._keys() for one in begun.functions.get(each, ())]:
             try:
                 facts, pickle = _read(content)
                 reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())

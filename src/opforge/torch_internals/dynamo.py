@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from opforge.fast_path import library
 from opforge.fast_path.library import LoadedOp
 from opforge.torch_internals import inductor
 
@@ -174,6 +175,7 @@ class Ahead:
     def __init__(self, of: Any, function: Callable[..., Any], facts: Facts, by: Registrations) -> None:
         """Takes torch's object, and facts that hold now."""
         self._of, self._guards, self._describe = of, facts.guards, by.describe
+        self._facts, self._by, self._registered = facts, by, (library.registrations, True)
         self._program, self._group = by.pin(facts.program), _group()
         plain: Any = getattr(function, "__func__", function)
         self._self = (function.__self__,) if isinstance(function, types.MethodType) else ()
@@ -184,7 +186,7 @@ class Ahead:
 
     def fits(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
         """Returns whether all guards hold for a call."""
-        if _group() is not self._group or not self._program.holds():
+        if _group() is not self._group or not self._program.holds() or not self._is_registered():
             return False
         try:
             local = self._of._artifacts.signature.bind(*self._self, *arguments, **named)
@@ -200,6 +202,16 @@ class Ahead:
         elif not all(map(_is_same, values, self._pinned)):
             return False
         return bool(self._of.guard_check(*self._self, *arguments, **named))
+
+    def _is_registered(self) -> bool:
+        """Returns whether the registrations for its ops are as they were. They are described if any was made since."""
+        if self._registered[0] != library.registrations:
+            number = library.registrations
+            try:
+                self._registered = number, self._by.of_ops(self._facts.ops) == self._facts.registered
+            except ValueError:
+                self._registered = number, False
+        return self._registered[1]
 
     def _are_described(self, values: Sequence[Any]) -> bool:
         try:

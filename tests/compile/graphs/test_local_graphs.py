@@ -260,7 +260,7 @@ def test_the_artifacts_of_one_page_at_a_time_are_in_memory(machines, where, monk
 
 
 def test_a_name_keeps_all_its_functions_though_few_of_its_pages_stay(machines, where, tmp_path, monkeypatch):
-    """Each function is compiled in a scope of its own, which writes a page: with its library, and those of the others."""
+    """Each function is compiled in a scope of its own, which writes a page with its library, and with the others."""
     machines.enter("second")
     monkeypatch.setattr(session, "MOST_FUNCTIONS", 3)
     keys = [f"f{number}" for number in range(session.MOST_PAGES + 3)]
