@@ -130,6 +130,7 @@ def _put_in_force(version_of: tuple[str, str], entry: str, folders: str) -> None
             library.defined[before].pop(name, None)
     library.tag_compile_caches(entry, names)
     library.with_others.add(version_of[0])
+    library.registrations += 1
     _in_force[version_of] = entry
     _behind.pop(entry, None)
     for key in [key for key, (loaded, _typed) in library.by_entry.items() if loaded.__name__ == version_of[0]]:

@@ -62,6 +62,8 @@ python_fakes: dict[str, Callable[..., Any]] = {}
 python_kernels: dict[str, Any] = {}
 """Kernels that Python has registered in torch's dispatcher since the first load, as torch names them:
 namespace/op/key."""
+registrations = 0
+"""How often kernels were registered that a compiled function may depend on: by Python, or by a library for others."""
 
 
 class Entry:
@@ -575,7 +577,9 @@ def record_kernels(torch_library: Any = None) -> None:
     original = kind.impl
 
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **named: Any) -> None:
+        global registrations
         original(self, op_name, fn, dispatch_key, **named)
+        registrations += 1
         name = op_name if isinstance(op_name, str) else op_name.name()
         python_kernels[f"{self.ns}/{name.rpartition('::')[2]}/{dispatch_key or self.dispatch_key}"] = fn
 

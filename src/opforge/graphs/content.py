@@ -9,7 +9,8 @@ KEY is a digest of torch's key, or opforge's key of a library; CONTENT is a dige
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 
 from opforge.cache.keys import bytes_digest
 from opforge.jits.page import Files
@@ -39,6 +40,16 @@ def name_of(key: str) -> str:
 def is_function(key: str) -> bool:
     """Returns whether an entry is a function that was compiled ahead."""
     return key.startswith(f"{inductor.FUNCTION}/")
+
+
+def libraries_of(artifacts: Iterable[Artifact]) -> list[str]:
+    """Returns the keys of the entries of the libraries that functions need. Raises ValueError."""
+    try:
+        return [
+            f"{LIBRARY}{key}" for _, _, data in artifacts for key in json.loads(data.partition(b"\n")[0])["libraries"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it does not say which libraries it needs ({error})") from error
 
 
 def digest_of(kind: str, key: str, content: bytes) -> str:

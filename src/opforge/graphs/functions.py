@@ -228,7 +228,7 @@ class CompiledFunction:
     def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         from opforge.torch_internals import dynamo
 
-        for content in [each for key in self._keys() for each in begun.functions.get(key, ())]:
+        for key, content in [(each, one) for each in self._keys() for one in begun.functions.get(each, ())]:
             try:
                 facts, pickle = _read(content)
                 reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
@@ -240,6 +240,7 @@ class CompiledFunction:
                 continue
             if ahead.fits(arguments, named):
                 self.found += 1
+                begun.keep_function(key, content)
                 return ahead
             log.info("%s: the function compiled for %s does not fit: a guard fails", self.name, self._label)
         return None

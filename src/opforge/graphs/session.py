@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -26,8 +27,9 @@ from .content import Artifact
 from .recording import Recording, note_whose
 
 log = logging.getLogger("opforge")
-MOST_FUNCTIONS = 16
-"""How many functions of one key a page has: for other arguments and settings, and of other versions of the source."""
+MOST_FUNCTIONS, MOST_BYTES = 16, 64 << 20
+"""How many functions of one key a new page takes from those before, for other arguments and settings, and of other
+versions of the source; and how many bytes of all keys."""
 MOST_PAGES = 4
 """How many pages of a topic are kept: of several models, shapes and versions under one name."""
 UNREAD = "torch cannot read its artifacts"
@@ -199,11 +201,11 @@ class Session:
 
     # -- functions that were compiled ahead: see functions.py ----------------------------------------------------------
 
-    def keep_function(self, key: str, content: bytes) -> None:
-        """Keeps a function that was compiled ahead, with those of the key that this machine has compiled before."""
+    def keep_function(self, key: str, function: bytes) -> None:
+        """Keeps a function that was compiled ahead, or found."""
+        _used.add(content.key_of(inductor.FUNCTION, key, function))
         if self.recording is not None:
-            for each in [content, *self.functions.get(key, ())][:MOST_FUNCTIONS]:
-                self.recording.artifact(inductor.FUNCTION, key, each)
+            self.recording.artifact(inductor.FUNCTION, key, function)
 
     def claim(self, key: str) -> bool:
         """Waits while another process compiles a function; returns whether there are new pages.
@@ -268,32 +270,44 @@ class Session:
             # Another process has compiled the same graphs: its bytes differ, and serve as well.
             if {*map(content.name_of, new)} <= {*map(content.name_of, _keys_of(others))}:
                 return []
-            made = dict[str, Files]()
-            for one in others:  # of other ranks, say: a topic has room for few pages
-                made.update(self._functions_of(one))
-            folders = entries.keep({**made, **recording.entries()}, MOST_PAGES)
+            before = self._functions_of([one for one in entries.pages if not one.is_fetched])
+            folders = entries.keep({**before, **recording.entries()}, MOST_PAGES)
         if settings.remotes():
             entries.remotes().publish(folders)
         return folders
 
-    def _functions_of(self, one: Page) -> Mapping[str, Files]:
-        """Returns the content of a page of another process that has compiled functions meanwhile."""
+    def _functions_of(self, pages: Sequence[Page]) -> dict[str, Files]:
+        """Returns the functions in pages of this machine, with their libraries: as few pages are kept, each has all.
+
+        Those that this process has used come first, then those of the newest page.
+        """
         assert self.entries is not None
-        if not any(map(content.is_function, one.entries)):
-            return {}
-        read = {key: files for key in one.entries if (files := self.entries.read(one, key)) is not None}
-        try:
-            note_whose(False, content.artifacts_in(read))
-        except ValueError as error:
-            log.debug("%s: %s", one.folder, error)
-            return {}
-        return read
+        pages_of = {key: one for one in pages for key in one.entries}
+        names = [key for one in reversed(pages) for key in one.entries if content.is_function(key)]
+        taken, numbers, size = dict[str, Files](), Counter[str](), 0
+        for key in sorted(dict.fromkeys(names), key=lambda name: name not in _used):
+            files = self.entries.read(pages_of[key], key) or {}
+            try:
+                artifacts = [*content.artifacts_in({key: files})]
+                needed = [each for each in content.libraries_of(artifacts) if each in pages_of and each not in taken]
+            except ValueError as error:
+                log.debug("%s: %s", pages_of[key].folder, error)
+                continue
+            added = {key: files, **{each: self.entries.read(pages_of[each], each) or {} for each in needed}}
+            size += sum(len(data) for each in added.values() for data in each.values())
+            numbers[content.name_of(key)] += 1
+            if numbers[content.name_of(key)] <= MOST_FUNCTIONS and size <= MOST_BYTES:
+                note_whose(False, artifacts)
+                taken.update({each: data for each, data in added.items() if data})
+        return taken
 
 
 def _keys_of(pages: Iterable[Page]) -> frozenset[str]:
     return frozenset(key for one in pages for key in one.entries)
 
 
+_used: set[str] = set()
+"""The entries of the functions that this process has compiled or found."""
 _sessions: dict[str, Session] = {}
 _beginning: dict[str, ForkLock] = {}
 _lock = ForkLock()

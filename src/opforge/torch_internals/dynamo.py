@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from opforge.fast_path import library
 from opforge.fast_path.library import LoadedOp
 from opforge.torch_internals import inductor
 
@@ -70,6 +71,8 @@ class Facts(NamedTuple):
     guards: Sequence[Guard]
     is_of_rank: bool
     """Whether it may differ between ranks."""
+    libraries: Sequence[str]
+    """The keys of inductor's libraries that it needs."""
 
 
 Describe = Callable[[Any], str]
@@ -172,6 +175,7 @@ class Ahead:
     def __init__(self, of: Any, function: Callable[..., Any], facts: Facts, by: Registrations) -> None:
         """Takes torch's object, and facts that hold now."""
         self._of, self._guards, self._describe = of, facts.guards, by.describe
+        self._facts, self._by, self._registered = facts, by, (library.registrations, True)
         self._program, self._group = by.pin(facts.program), _group()
         plain: Any = getattr(function, "__func__", function)
         self._self = (function.__self__,) if isinstance(function, types.MethodType) else ()
@@ -182,7 +186,7 @@ class Ahead:
 
     def fits(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> bool:
         """Returns whether all guards hold for a call."""
-        if _group() is not self._group or not self._program.holds():
+        if _group() is not self._group or not self._program.holds() or not self._is_registered():
             return False
         try:
             local = self._of._artifacts.signature.bind(*self._self, *arguments, **named)
@@ -198,6 +202,16 @@ class Ahead:
         elif not all(map(_is_same, values, self._pinned)):
             return False
         return bool(self._of.guard_check(*self._self, *arguments, **named))
+
+    def _is_registered(self) -> bool:
+        """Returns whether the registrations for its ops are as they were. They are described if any was made since."""
+        if self._registered[0] != library.registrations:
+            number = library.registrations
+            try:
+                self._registered = number, self._by.of_ops(self._facts.ops) == self._facts.registered
+            except ValueError:
+                self._registered = number, False
+        return self._registered[1]
 
     def _are_described(self, values: Sequence[Any]) -> bool:
         try:
@@ -259,7 +273,11 @@ def compiled(
     if plain.__closure__ and plain.__code__.co_freevars != ("__class__",):
         raise AheadError(f"it is a closure over {', '.join(plain.__code__.co_freevars)}")
     noted, settings = _Noted(), settings_digest(options)
-    of = _traced(function, arguments, named, options, noted)
+    inductor.observers.append(noted)
+    try:
+        of = _traced(function, arguments, named, options, noted)
+    finally:
+        inductor.observers.remove(noted)
     ops = sorted({op for graph in noted.graphs for op in by.ops_of(graph)})
     guards = [
         Guard(expression, kind, "" if is_kept and not _may_vary(value) else description(kind, value, by.describe))
@@ -270,7 +288,7 @@ def compiled(
     try:
         program = by.program_of(noted.codes, classes)
         defaults, is_of_rank = _defaults(function, by.describe), _may_read_rank(noted.codes, noted.values)
-        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank)
+        facts = Facts(settings, defaults, program, ops, by.of_ops(ops), guards, is_of_rank, sorted(noted.libraries))
     except ValueError as error:
         raise AheadError(str(error)) from error
     return Ahead(of, function, facts, by), facts
@@ -329,15 +347,20 @@ def _may_vary(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or type(value) in PLAIN
 
 
-class _Noted:
+class _Noted(inductor.Observer):
     """Observations while a function is compiled."""
 
     def __init__(self) -> None:
+        self.libraries: set[str] = set()
         self.graphs: list[Any] = []
         self.codes: list[types.CodeType] = []
         self.classes: list[type] = []
         self.guards: list[tuple[str, str, Any, bool]] = []
         self.values: list[Any] = []
+
+    def library(self, key: str, path: str) -> None:
+        """Notes a library."""
+        self.libraries.add(key)
 
     def keeps(self, entries: Sequence[Any]) -> list[bool]:
         """Returns for each guard whether torch can keep it; notes those that it cannot, and those of globals."""

@@ -259,6 +259,32 @@ def test_the_artifacts_of_one_page_at_a_time_are_in_memory(machines, where, monk
     begun.end()
 
 
+def test_a_name_keeps_all_its_functions_though_few_of_its_pages_stay(machines, where, tmp_path, monkeypatch):
+    """Each function is compiled in a scope of its own, which writes a page with its library, and with the others."""
+    machines.enter("second")
+    monkeypatch.setattr(session, "MOST_FUNCTIONS", 3)
+    keys = [f"f{number}" for number in range(session.MOST_PAGES + 3)]
+
+    def in_scope(number, key):
+        (tmp_path / "library.so").write_bytes(f"library of {number}".encode())
+        begun = session.enter("pair")
+        begun.recording.library(f"o{number}", str(tmp_path / "library.so"))
+        begun.keep_function(key, b'{"libraries": ["o%d"]}\npickle' % number)
+        session.leave(begun)
+
+    for number, key in enumerate([*keys, *keys[:1] * 9]):
+        in_scope(number, key)
+    begun = session.enter("pair")
+    numbers = {key: len(begun.functions[key]) for key in keys}
+    assert {*map(numbers.get, keys[1:])} == {1}
+    assert numbers[keys[0]] <= session.MOST_FUNCTIONS + session.MOST_PAGES  # of one key no more are taken over
+    for function in (each for of_key in begun.functions.values() for each in of_key):
+        (key,) = json.loads(function.partition(b"\n")[0])["libraries"]
+        path = begun.recording.library_path(key)
+        assert pathlib.Path(path).read_text() == f"library of {key.removeprefix('o')}"
+    session.leave(begun)
+
+
 class TestRefused:
     """One line, then a compile: what is missing here is only looked for, as the compile is the same everywhere."""
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from opforge.fast_path import library
 from opforge.torch_internals import dynamo
 from opforge.torch_internals.dynamo import Facts, Guard, Options, Registrations
 
@@ -67,7 +68,7 @@ def registrations(program=None, **changes):
 
 
 def facts(guards=(), **changes):
-    plain = Facts("", repr(((1,), (("m", 1),))), [], ["my::op"], "registered for ['my::op']", [*guards], False)
+    plain = Facts("", repr(((1,), (("m", 1),))), [], ["my::op"], "registered for ['my::op']", [*guards], False, [])
     return plain._replace(**changes)
 
 
@@ -105,6 +106,20 @@ class TestFits:
         module_globals("SCALE", 2)
         assert one.fits((1,), {})
         assert len(of.checked) == 3
+
+    def test_what_is_registered_for_its_ops_is_described_again_if_a_kernel_was_registered_since(self):
+        described, now = [], [facts().registered]
+        by = registrations(of_ops=lambda names: described.append(names) or now[0])
+        one = dynamo.Ahead(OfTorch(scaled, ()), scaled, facts(), by)
+        assert one.fits((1,), {}) and not described
+        for now[0], fits in ((facts().registered, True), ("another backward", False), (facts().registered, True)):
+            space = torch.library.Library("aten", "FRAGMENT")
+            library.record_kernels()
+            space.define(f"opforge_tested_{len(described)}() -> ()")
+            space.impl(f"opforge_tested_{len(described)}", print, "CPU")
+            assert [one.fits((1,), {}) for _ in range(2)] == [fits, fits]
+            space._destroy()
+        assert described == [["my::op"]] * 3
 
     def test_one_that_was_another_when_it_was_compiled_does_not_fit(self):
         assert not ahead(guard("G['SCALE']", 3))[1].fits((1,), {})

@@ -16,7 +16,8 @@ from opforge.torch_internals.dynamo import AheadError, Facts, Guard
 
 torch = pytest.importorskip("torch")
 FACTS = Facts(
-    "settings", "defaults", [["code", "m", "f", "1"]], ["my::op"], "registered", [Guard("G['a']", "k", "d")], False
+    *("settings", "defaults", [["code", "m", "f", "1"]], ["my::op"], "registered", [Guard("G['a']", "k", "d")], False),
+    libraries=["okey"],
 )
 
 
@@ -126,7 +127,7 @@ def test_what_is_found_is_compared_before_it_is_read_and_is_not_compiled(wrapped
     sessions.functions[wrapped._key(False)] = [written()]
     assert wrapped(1)[0] == "found" and wrapped(2)[0] == "found"
     assert of_torch.calls == ["compared", "loaded"] and (wrapped.compiled, wrapped.found) == (0, 1)
-    assert sessions.claimed == [] and sessions.kept == []
+    assert sessions.claimed == [] and sessions.kept == [(wrapped._key(False), written())]  # it is in use
 
 
 def test_what_follows_from_something_else_is_not_read(wrapped, of_torch, sessions):
