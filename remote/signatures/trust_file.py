@@ -161,7 +161,18 @@ def allowed(signers: Sequence[TrustedKey], name: str, what: str) -> list[Trusted
     if accepted:
         return accepted
     scopes = "; ".join(f"{trusted.key.name} may sign {', '.join(trusted.scopes)}" for trusted in signers)
-    raise SignatureError(what, f"no key that signed it may sign {name}: {scopes}", "See opforge key trust --for")
+    raise SignatureError(
+        what, f"no key that signed it may sign {name}: {scopes}", f"If it may: {_command(signers, name)}"
+    )
+
+
+def _command(signers: Sequence[TrustedKey], name: str) -> str:
+    """Returns the command by which the first of these keys may sign an artifact of this name too."""
+    entry = next(iter(signers))
+    options = [f"--for {owners.quoted(scope)}" for scope in (*entry.scopes, name)]
+    return " ".join(
+        ["opforge key trust", str(entry.key), *options, *([f"--until {entry.until}"] if entry.until else [])]
+    )
 
 
 def verify(what: str, data: bytes, signatures: Sequence[signing.Named], name: str, trust: Trust) -> TrustedKey:

@@ -50,7 +50,7 @@ _REASONS = {
     errno.ENOTDIR: ("a part of the path is a link or no folder", "Remove it: no link is followed below the folder"),
     errno.EINVAL: ("it is not a regular file", "Remove the file or folder in its place"),
 }
-_MISSING = "Check the URL, and that the file system is mounted"
+_MISSING = "Check the URL, and that the file system is mounted; for a new store make that folder first"
 
 
 def open_url(url: str) -> FolderStore:

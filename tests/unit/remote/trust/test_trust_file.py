@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from click.testing import CliRunner
 from support.owners import as_root
 
+from opforge.cli import group
 from opforge.cli.remote import keys
 from opforge.errors import SignatureError, TrustFileError
 from opforge.remote.signatures import signing, trust_file
@@ -98,6 +101,18 @@ def test_a_name_out_of_the_keys_scope_is_refused(secret):
     content = trusted(secret, scopes=("op:my_*", "op:our_relu"))
     signed = signing.sign(DATA, secret)
     assert refusal(content, signed) == "no key that signed it may sign op:relu: ci may sign op:my_*, op:our_relu"
+
+
+def test_the_command_that_widens_a_keys_scope_keeps_what_it_had(secret):
+    content = trusted(secret, scopes=("op:my_*",), until="2999-06-30")
+    with pytest.raises(SignatureError) as caught:
+        trust_file.verify("relu", DATA, [signing.sign(DATA, secret)], "op:relu", content)
+    trust_file.write(content._replace(path=trust_file.read().path))
+    words = shlex.split(str(caught.value).partition("If it may: opforge ")[2].rstrip("."))
+    done = CliRunner().invoke(group, words)
+    assert done.exit_code == 0, done.output
+    (entry,) = trust_file.read().keys
+    assert (entry.scopes, entry.until) == (("op:my_*", "op:relu"), "2999-06-30")
 
 
 @pytest.mark.parametrize(
