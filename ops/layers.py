@@ -26,7 +26,7 @@ class RMSNorm(nn.Module):
     can_torch_compile = True
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        return ops.rms_norm(x, self.weight, _eps(self, x))
+        return ops.rms_norm(x, self.weight, _eps(self))
 
 
 class LayerNorm(nn.Module):
@@ -81,10 +81,10 @@ class HostRMSNorm(nn.Module):
     has_backward = False
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        _host_ops().rms_norm(y, x, self.weight, _eps(self, x))
-        return y
+        rows, weight = _alike(x, self.weight)
+        y = torch.empty_like(rows)
+        _host_ops().rms_norm(y, rows, weight, _eps(self))
+        return y.to(x.dtype)
 
 
 class HostLayerNorm(nn.Module):
@@ -93,10 +93,10 @@ class HostLayerNorm(nn.Module):
     has_backward = False
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        _host_ops().layer_norm(y, x, self.weight, self.bias, self.eps)
-        return y
+        rows, weight, bias = _alike(x, self.weight, self.bias)
+        y = torch.empty_like(rows)
+        _host_ops().layer_norm(y, rows, weight, bias, self.eps)
+        return y.to(x.dtype)
 
 
 class Form(NamedTuple):
@@ -109,11 +109,17 @@ class Form(NamedTuple):
     load: Callable[[], object]
 
 
-def _eps(module: Any, x: Tensor) -> float:
-    """Returns epsilon, which is added to the mean of squares: torch's layer may leave it to the dtype."""
+def _alike(x: Tensor, *parameters: Tensor) -> list[Tensor]:
+    """Returns contiguous tensors of one dtype, as the host's op takes them: under autocast x has another one."""
+    mixed = x.dtype in DTYPES and any(parameter.dtype != x.dtype for parameter in parameters)
+    return [(tensor.float() if mixed else tensor).contiguous() for tensor in (x, *parameters)]
+
+
+def _eps(module: Any) -> float:
+    """Returns epsilon, which is added to the mean of squares: without one, torch's layer has that of its arithmetic."""
     eps = getattr(module, "variance_epsilon", None)
     eps = getattr(module, "eps", None) if eps is None else eps
-    return torch.finfo(x.dtype).eps if eps is None else float(eps)
+    return torch.finfo(torch.float32).eps if eps is None else float(eps)
 
 
 def _norm_problem(module: Any) -> str:

@@ -87,7 +87,7 @@ class FusedLamb(FusedOptimizer):
 
         Waits for the device.
         """
-        ratio_of = {}
+        ratio_of: dict[Tensor, float] = {}
         for params, ratios in self._ratios:
             ratio_of |= dict(zip(params, ratios.tolist(), strict=True))
         return [ratio_of[param] for _, param in self._members() if param in ratio_of]

@@ -81,6 +81,19 @@ def test_the_norms_of_the_host_are_used_for_inference_and_agree():
         assert all("opforge:RMSNorm: it has no backward" in line.reason for line in lines[:3])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("given", [None, torch.float32])
+def test_the_norms_of_the_host_take_small_values_of_16_bits_beside_weights_of_any_dtype(dtype, given):
+    model = nn.Sequential(nn.RMSNorm(48), nn.LayerNorm(48)).to(given or dtype)
+    x = 1e-3 * torch.randn(3, 48)
+    for layer in model:
+        layer.weight = nn.Parameter(torch.rand(48, 2, dtype=given or dtype)[:, 0])  # with gaps
+        with torch.inference_mode():
+            expected = layer(x.to(dtype).float() if given else x.to(dtype)).to(dtype)
+            with opforge.kernels_for(model, OWN_KERNELS):
+                torch.testing.assert_close(layer(x.to(dtype)), expected)
+
+
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
