@@ -118,9 +118,10 @@ def test_a_library_that_is_excluded_stays_where_it_is(wheels, tmp_path):
     assert done.exit_code == 0 and '"changed": []' in done.stdout, done.output
 
 
-def test_what_auditwheel_cannot_read_is_an_error_with_its_words(tmp_path):
+def test_what_auditwheel_cannot_repair_is_an_error_with_its_words(tmp_path):
     path = tmp_path / "mine-1-py3-none-linux_x86_64.whl"
-    path.write_bytes(b"no archive")
+    with zipfile.ZipFile(path, "w") as archive:  # without a library in it
+        archive.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-linux_x86_64\n")
     with pytest.raises(BuilderError, match=r"(?s)linux_x86_64\.whl: auditwheel cannot repair it.*--exclude"):
         repair.repair(str(path), str(tmp_path / "repaired"))
 
