@@ -17,7 +17,7 @@ from opforge.ops.host_op import host_op
 from opforge.ops.triton.registry import kernels_of
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_host_ops = partial(host_op, "InferenceCoreBuilder")
+_host_op = partial(host_op, "InferenceCoreBuilder")
 
 
 class RMSNorm(nn.Module):
@@ -83,7 +83,7 @@ class HostRMSNorm(nn.Module):
     def forward(self: Any, x: Tensor) -> Tensor:
         rows, weight = _alike(x, self.weight)
         y = torch.empty_like(rows)
-        _host_ops().rms_norm(y, rows, weight, _eps(self))
+        _host_op().rms_norm(y, rows, weight, _eps(self))
         return y.to(x.dtype)
 
 
@@ -95,7 +95,7 @@ class HostLayerNorm(nn.Module):
     def forward(self: Any, x: Tensor) -> Tensor:
         rows, weight, bias = _alike(x, self.weight, self.bias)
         y = torch.empty_like(rows)
-        _host_ops().layer_norm(y, rows, weight, bias, self.eps)
+        _host_op().layer_norm(y, rows, weight, bias, self.eps)
         return y.to(x.dtype)
 
 
@@ -154,8 +154,8 @@ FORMS = {
         "SiluAndMul": Form(SiluAndMul, None, _none, partial(kernels_of, TritonSwigluBuilder)),
     },
     "cpu": {
-        "RMSNorm": Form(HostRMSNorm, nn.RMSNorm, _host_norm_problem, _host_ops),
-        "LayerNorm": Form(HostLayerNorm, nn.LayerNorm, _host_norm_problem, _host_ops),
+        "RMSNorm": Form(HostRMSNorm, nn.RMSNorm, _host_norm_problem, _host_op),
+        "LayerNorm": Form(HostLayerNorm, nn.LayerNorm, _host_norm_problem, _host_op),
     },
 }
 """By device and by the layer's name."""
