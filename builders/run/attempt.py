@@ -55,8 +55,8 @@ class Attempt:
         self._run = [step for step in steps if step.output not in self._reused]
         self._header: tuple[Step, RootedPath] | None = None
         """The step that makes a precompiled header which the store keeps, with a unit that can use it."""
-        self._data = set[str]()
-        """The files that the preprocessor has not read."""
+        self._text = set[str]()
+        """The files that more than an assembler has read: one that a unit embeds may be a header of another one."""
         self._reads: dict[str, list[Read]] = {}
         """What each step has read, by its output."""
         self.output = ""
@@ -84,7 +84,7 @@ class Attempt:
 
     def inputs(self) -> tuple[Inputs, dict[Step, Inputs], bool]:
         """Returns what the build and each compiled unit depend on, and whether a file that they read has a date."""
-        asked = self._questions(self._steps, self._reads, self._data)
+        asked = self._questions(self._steps, self._reads)
         compiled = [step for step in self._steps if step.unit and step.output not in self._reused]
         of_units = {step: self._inputs(self._reads[step.output], asked[step.output]) for step in compiled}
         of_all = questions.of_all(asked.values())
@@ -100,7 +100,7 @@ class Attempt:
             making, unit = self._header
             step = next(step for step in self._run if step.unit == unit)
             of_header = self._reads[making.output]
-            (asked,) = self._questions([step], {step.output: of_header}, ()).values()
+            (asked,) = self._questions([step], {step.output: of_header}).values()
             object_reuse.keep_header(self._job, self._work, making, unit, self._inputs(of_header, asked))
 
     def remove_objects(self, further: Sequence[Step] = ()) -> None:
@@ -111,14 +111,15 @@ class Attempt:
 
     def _reads_of(self, steps: Iterable[Step]) -> dict[str, list[Read]]:
         """Returns the reads of steps by their outputs. They have been run, or their objects are kept."""
-        job, work, data = self._job, self._work, self._data
+        job, work, reads = self._job, self._work, dict[str, list[Read]]()
         list_assembled = partial(_assembled_files, job, work)
-        return {
-            step.output: reads_of_step(
+        for step in steps:
+            data = set[str]()
+            reads[step.output] = reads_of_step(
                 job, work, step, self._provenance, self._reused, self._written, data, list_assembled
             )
-            for step in steps
-        }
+            self._text |= {read.path for read in reads[step.output]} - data
+        return reads
 
     def _inputs(self, reads: Iterable[Read], asked: Questions) -> Inputs:
         return self._provenance.collect(reads, *self._folders, asked)
@@ -196,19 +197,17 @@ class Attempt:
             return share()
         return [run[0], *steps] if sum(map(precompiled_header.uses_header, run)) < job.jobs else run
 
-    def _questions(
-        self, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]], data: Collection[str]
-    ) -> dict[str, Questions]:
+    def _questions(self, steps: Sequence[Step], reads: Mapping[str, Sequence[Read]]) -> dict[str, Questions]:
         """Returns the questions in the files that each step has read, by its output.
 
-        It runs the preprocessor first if macros name the headers. `data` are files that the preprocessor has not read.
+        It runs the preprocessor first if macros name the headers. What only an assembler has read asks nothing.
         """
         words = [word for step in steps for word in arguments(step.argv)]
         everything = {read for of_step in reads.values() for read in of_step}
         own = {read.path for read in everything if not read.tree}
         is_clang = getattr(self._job.toolchain, "is_clang", False)
         is_dated = bool(os.environ.get(questions.DATE)) and not is_clang  # older clangs know no SOURCE_DATE_EPOCH
-        paths = {read.path for read in everything}.difference(data)
+        paths = {read.path for read in everything} & self._text
         in_files = questions.in_files(paths, own, words, is_dated)
         units = {step.output: step for step in steps if step.unit}
         asked = dict[str, Questions]()

@@ -164,6 +164,18 @@ def test_a_header_of_the_compilers_own_folders_is_asked_for(tmp_path, load, monk
     toggle(load, tmp_path, "late/opt.h")
 
 
+def test_a_file_asks_that_another_unit_embeds(tmp_path):
+    """What a unit embeds is not read as its source, as it may be a model's weights."""
+    text_files.write(tmp_path, "asks.h", ASKS.replace("@", '"late.h"'))
+    text_files.write(tmp_path, "includes.cpp", '#include "asks.h"\n')
+    embedding = f'asm(".section .rodata\\n.incbin \\"{tmp_path}/asks.h\\"\\n.previous\\n");\n'
+    text_files.write(tmp_path, "embeds.cpp", embedding)
+    cls = sample_ops.builder_class(tmp_path, "op", abi="c", sources=["includes.cpp", "embeds.cpp"])
+    assert cls().load().value() == 1
+    text_files.write(tmp_path, "late.h", "")
+    assert cls().load().value() == 2
+
+
 def test_an_object_is_not_reused_if_an_answer_has_changed(tmp_path, load):
     text_files.write(tmp_path, "plain.cpp", ASKS.replace("@", "<opt.h>"))
     assert load() == (1, "built")
