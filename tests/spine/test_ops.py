@@ -163,7 +163,7 @@ def reduce(rank, size, store):
 def test_shm_adds_the_tensors_of_the_processes_of_a_host(tmp_path):
     from support.processes import ranks
 
-    from opforge.ops.optimizers.cpu_optimizer import load_op
+    from opforge.ops.host_op import host_op
 
-    load_op("ShareMemCommBuilder")
+    host_op("ShareMemCommBuilder")
     assert ranks.run(reduce, 2, tmp_path) == [[3.0], [3.0]]

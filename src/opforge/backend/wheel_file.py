@@ -38,7 +38,10 @@ class Wheel(NamedTuple):
     @classmethod
     def open(cls, path: str, folder: str, who: str = BACKEND) -> Wheel:
         """Unpacks a wheel into a folder. Raises BuilderError of `who` if it is none."""
-        match = name_of(path, who)
+        match = NAME.match(os.path.basename(path))
+        if match is None:
+            is_variant = NAME.match(os.path.basename(path).rpartition("-")[0] + ".whl") is not None
+            raise _unusable(who, path, "it is a variant already" if is_variant else "its name is not that of a wheel")
         os.makedirs(folder, exist_ok=True)
         try:
             with zipfile.ZipFile(path) as archive:
@@ -116,17 +119,6 @@ class Wheel(NamedTuple):
             rows.append((file, f"sha256={digest}", str(len(content))))
         with open(os.path.join(self.folder, record), "w", encoding="utf-8", newline="") as listed:
             csv.writer(listed, lineterminator="\n").writerows([*rows, (record, "", "")])
-
-
-def name_of(path: str, who: str) -> re.Match[str]:
-    """Returns the parts of a wheel's name. Raises BuilderError of `who` if the file is none, whatever is in it."""
-    name = os.path.basename(path)
-    match, is_variant = NAME.match(name), NAME.match(name.rpartition("-")[0] + ".whl")
-    if match is None:
-        raise _unusable(who, path, "it is a variant already" if is_variant else "its name is not that of a wheel")
-    if not zipfile.is_zipfile(path):
-        raise _unusable(who, path, "it is not a zip file")
-    return match
 
 
 def extract_metadata(path: str, metadata_directory: str) -> str:
