@@ -93,7 +93,9 @@ def test_code_for_one_vendors_device_is_ported(run, tmp_path):
 def test_what_keeps_a_torch_extension_from_one_binary_is_listed(run, tmp_path):
     (tmp_path / "op.cpp").write_text("#include <torch/extension.h>\nauto s = x.unsafeGetTensorImpl();\n")
     lines = run("why-not", "--no-compile", str(tmp_path), code=1).splitlines()
-    assert lines[0].startswith(f"{tmp_path}/op.cpp:2: unsafeGetTensorImpl: never: ") and lines[1:] == ["1 line: 1 never"]
+    assert lines[0].startswith(f"{tmp_path}/op.cpp:2: unsafeGetTensorImpl: never: ") and lines[1:] == [
+        "1 line: 1 never"
+    ]
 
 
 def test_a_shell_completes_words(run):
