@@ -8,7 +8,8 @@
 The rows are every release of torch from 2.10 on, each with this Python, which should be the oldest, with the newest
 that it can be installed for, and with the free-threaded one; and torch 2.13 with every Python. Each has an environment
 of its own, one at a time, which is removed afterwards. In it the ops of a layer that zig has built here, for an old
-glibc, are loaded and compared with their references, an op is built and compared, and a part of the unit tests is run.
+glibc, are loaded and compared with their references, an op and a source on the facade are built and compared, and a
+part of the unit tests is run.
 What pip cannot install, or has no interpreter here, is a row "not run".
 
 A Python that this machine lacks is taken from Debian's testing release, in a folder that debootstrap makes: with that
@@ -52,6 +53,14 @@ TESTS = ("cache", "accelerator", "foundation", "builders/declaration", "builders
 TEST_NEEDS = ("numpy", "pytest>=8.3", "pytest-timeout", "hypothesis", "jsonschema", "packaging")
 LAYER_TARGET = "cpu:x86-64-v3"
 BUILT = "CPUAdam"
+FACADE = """
+import opforge, torch
+source = "at::Tensor twice(const at::Tensor& x) { return x * c10::complex<double>(2, 0).real(); }"
+op = opforge.load_inline("twice", [source], functions=["twice"], abi="torch-facade")
+x = torch.randn(5)
+assert torch.equal(op.twice(x), x * 2)
+"""
+"""Builds a source that begins with torch/extension.h: the headers of each torch differ."""
 RAN = ("ok", "failed")
 CHECKED = ("--device", "cpu", "--json", "--timeout", "600")
 """Options of `opforge check`. An op may be slow on a busy machine."""
@@ -190,6 +199,8 @@ def run_row(torch: str, python: str, folders: Folders) -> dict[str, Any]:
             row["layer"] = checked(own, folder, folders.layer, *folders.ops)
             built = [checked(own, folder, "", BUILT, CXX=compiler) for compiler in compilers]
             row["built"] = {state: sum(each.get(state, 0) for each in built) for state in {*itertools.chain(*built)}}
+            for compiler in compilers:
+                run([own, "-I", "-c", FACADE], OPFORGE_CACHE_DIR=tempfile.mkdtemp(dir=folder), CXX=compiler)
             row["tests"] = unit_tests(own, folder, folders.tests) if folders.tests else "not run"
         except StepError as error:
             return {**row, "state": "failed", "reason": str(error)}
