@@ -106,7 +106,7 @@ class ElfFile:
         return self._file.part(section.offset, section.size, f"a section of {self._file.name}")
 
     def position(self, address: int) -> int | None:
-        """Returns the position in the file of what is loaded at an address; None if nothing of the file is."""
+        """Returns the position in the file of what is loaded at an address; None if none of the file is."""
         loaded = (section for section in self._all if section.address and section.kind != NOBITS)
         there = (section for section in loaded if 0 <= address - section.address < section.size)
         return next((section.offset + address - section.address for section in there), None)

@@ -88,7 +88,7 @@ def _device_problem(candidate: VariantCandidate, machine: Machine) -> str:
 
 
 def _needs_driver_alone(candidate: VariantCandidate) -> bool:
-    """Returns whether a library uses nothing of a toolkit, as a Triton op's: the label has a version all the same."""
+    """Returns whether a library uses no toolkit, as a Triton op's: the label has a version all the same."""
     record = candidate.record
     return candidate.own and record is not None and record["requires"].keys().isdisjoint(TOOLKITS.values())
 

@@ -164,7 +164,7 @@ def test_the_loaders_own_rules_judge_the_record():
 
 
 def triton_variant(label, arch):
-    """Returns a variant of a Triton op: opforge has built it, and its library uses nothing of a toolkit."""
+    """Returns a variant of a Triton op: opforge has built it, and its library uses no toolkit."""
     candidate = variant_of(label, arch)
     record = {**candidate.record, "abi": "c", "requires": {}, "interface": INTERFACE}
     return candidate._replace(record=record, own=True)
