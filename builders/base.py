@@ -159,7 +159,8 @@ def _links(builder: OpBuilder) -> list[tuple[str, str]]:
 
 def _adding(builder: OpBuilder) -> Any:
     """Returns the function that adds Python functions to the op; None if there is none, or if it is not imported."""
-    return library.adding(builder.python_functions) if isinstance(builder.python_functions, str) else None
+    where: object = builder.python_functions  # the declaration is not checked yet
+    return library.adding(where) if where and isinstance(where, str) else None
 
 
 FIXED = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -158,12 +158,7 @@ def resolve(declared: Any, target: Target) -> OpSpec:
 
         groups, target, own_arch = resolve_groups(scope, declared.groups, sources, target)
         sources = (*sources, *(source for group in groups for source in group.sources))
-    if not sources:
-        advice = "Name at least one file in `sources`"
-        raise BuilderError(builder, "it names no sources" + (f" for {device}" if len(devices) > 1 else ""), advice)
-    if header := next((source for source in sources if source.endswith(HEADERS)), ""):
-        advice = "Remove it: a header is compiled with the sources that include it"
-        raise BuilderError(builder, f"sources names {header!r}, a header", advice)
+    _check_sources(builder, sources, f" for {device}" if len(devices) > 1 else "")
     if abi == abis.FACADE and device not in ("cpu", "cuda"):
         advice = 'It has headers for the CPU and CUDA: declare abi="torch", or "torch-stable" for rewritten sources'
         raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
@@ -270,6 +265,15 @@ def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> Non
         raise BuilderError(builder, f"fakes with abi={abi!r}", advice)
     if signatures and abi != abis.PLAIN:
         raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
+
+
+def _check_sources(builder: str, sources: Sequence[str], of_device: str) -> None:
+    """Raises BuilderError if there are no sources, or if one is a header."""
+    if not sources:
+        raise BuilderError(builder, f"it names no sources{of_device}", "Name at least one file in `sources`")
+    if header := next((source for source in sources if source.endswith(HEADERS)), ""):
+        advice = "Remove it: a header is compiled with the sources that include it"
+        raise BuilderError(builder, f"sources names {header!r}, a header", advice)
 
 
 def _folder(builder: str, value: Any) -> str:
