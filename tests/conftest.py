@@ -25,6 +25,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# What a power failure would leave is no subject of a test in this process, and some disks take 10 ms to write each file
+# at once. The processes that tests start do wait for it.
+os.fsync = os.fstat  # type: ignore[assignment]
+
 # What inductor would otherwise do in each new folder: start workers, precompile its headers, try the compiler. That is
 # most of the time of a test that compiles one graph. Read when inductor is imported, which some test files do; a
 # process that read other values has other keys of graphs.
