@@ -77,10 +77,12 @@ def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
     """Returns the ABI of sources that are text, and the text of each file with headers and bindings."""
     text, cuda, sycl = (join(argument, texts[argument]) for argument in ("cpp_sources", "cuda_sources", "sycl_sources"))
     bound, is_bare = documented(texts["functions"]), texts["no_implicit_headers"]
+    if not (text + cuda + sycl).strip():
+        raise BuilderError(name, "its sources are empty", "Pass at least one text in `cpp_sources` or `cuda_sources`")
     abi = abi or detect_inline_abi(text + cuda + sycl)
     if abi in abis.WITH_MODULES:
         text = with_bindings(text, bound, texts["with_pytorch_error_handling"], is_bare)
-    elif bound:
+    elif bound and abi in abis.ALL:
         advice = "Omit it: only pybind, which abi='torch' and 'torch-facade' use, binds functions by name"
         raise BuilderError(name, f"functions={texts['functions']!r} with abi={abi!r}", advice)
     if abi in abis.WITH_MODULES and not is_bare:

@@ -11,6 +11,7 @@ from support.compilers.fake_compiler import plan_of
 
 import opforge
 from opforge.builders.declaration.description import describe
+from opforge.builders.jit_builders import from_files
 from opforge.errors import (
     BuilderError,
     OpIncompatibleError,
@@ -113,6 +114,24 @@ def test_sources_of_load_inline_of_another_type_are_a_value_error(name, value):
     with pytest.raises(ValueError) as caught:
         opforge.load_inline("texts", **{"cpp_sources": "", name: value})
     assert str(caught.value) == f"{name}={value!r} cannot be used: expected a text, or a list of texts."
+
+
+@pytest.mark.parametrize("text", ["", " \n", [], None])
+def test_empty_inline_sources_are_refused_before_anything_is_compiled(text):
+    with pytest.raises(BuilderError, match=r"empty: its sources are empty[.] Pass at least one text in `cpp_sources`"):
+        opforge.load_inline("empty", text)
+
+
+def test_an_unknown_abi_is_named_before_functions_that_it_may_not_have():
+    with pytest.raises(BuilderError, match=r"abi='facade'[.] Expected"):
+        opforge.load_inline("bound", "int f() { return 1; }", functions=["f"], abi="facade")
+
+
+def test_flags_for_a_devices_compiler_do_not_choose_the_device_as_with_torch(tmp_path):
+    (tmp_path / "host.cpp").write_text('extern "C" int f() { return 1; }')
+    torchs = (), ["-O3"], ["-O3"], (), (), None, None
+    for sources in (str(tmp_path / "host.cpp"), {"cpu": [str(tmp_path / "host.cpp")], "cuda": []}):
+        assert from_files("host", sources, torchs, {}, None).spec().target.device == "cpu"
 
 
 @pytest.mark.parametrize("functions", [5, 0, True, [5], {"f": None}, {5: "f"}, {"f"}])
