@@ -369,7 +369,7 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
             messages.show("note", f"{sources} only read, and not compiled: there is no nvcc")
         if found.macros:
             options = " ".join(f"-D {name}" for name in found.macros)
-            text = "the project's build may define macros that its sources test: name those that it does"
+            text = "the project's build may define macros that its sources use: name those that it does, with their values"
             messages.show("note", f"{text}: {options}")
         for unit, header in found.sources.left_out:
             messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
