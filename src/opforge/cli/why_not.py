@@ -369,8 +369,8 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
             messages.show("note", f"{sources} only read, and not compiled: there is no nvcc")
         if found.macros:
             options = " ".join(f"-D {name}" for name in found.macros)
-            text = "the project's build may define macros that its sources use: name those that it does, with their values"
-            messages.show("note", f"{text}: {options}")
+            text = "the project's build may define macros that its sources use"
+            messages.show("note", f"{text}: name those that it does, with their values: {options}")
         for unit, header in found.sources.left_out:
             messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:
