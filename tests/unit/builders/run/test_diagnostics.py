@@ -316,6 +316,15 @@ def test_a_header_that_the_facade_needs_is_missing_where_the_source_includes_the
     assert lines[3].startswith("hint: add the folder that holds cuda_runtime_api.h to include_dirs")
 
 
+def test_an_error_in_a_macro_of_ours_is_shown_where_the_source_uses_it(tmp_path):
+    source = text_files.write(tmp_path, "own.cpp", 'm.impl("dup", TORCH_BOX(&dup));\n')
+    header = f"{diagnostics.ABI_HEADERS}opforge/stable_blocks.h:210:91"
+    output = f"FAILED: o\ng++ -c {source}\n{header}: error: 'decltype' cannot resolve address of overloaded function\n"
+    text = str(build_error(f"{output}{source}:1:15: note: in expansion of macro 'TORCH_BOX'\n"))
+    assert f"{source}:1:15: error: 'decltype' cannot resolve" in text and ">    1 | m.impl(" in text
+    assert "\nhint: rename it: TORCH_BOX takes" in text
+
+
 def test_an_old_standard_is_the_reason_on_the_facade_too():
     header = "torch-headers/torch/headeronly/util/bit_cast.h:29:40: error: 'is_trivially_copyable_v' is not a member\n"
     output = f"FAILED: o\ng++ -std=c++17 -std=c++14 -c a.cpp\n{header}"
