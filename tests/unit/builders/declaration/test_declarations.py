@@ -11,6 +11,7 @@ from support.compilers.fake_compiler import plan_of
 
 import opforge
 from opforge.builders.declaration.description import describe
+from opforge.builders.inline_sources import detect_inline_abi
 from opforge.builders.jit_builders import from_files
 from opforge.errors import (
     BuilderError,
@@ -120,6 +121,21 @@ def test_sources_of_load_inline_of_another_type_are_a_value_error(name, value):
 def test_empty_inline_sources_are_refused_before_anything_is_compiled(text):
     with pytest.raises(BuilderError, match=r"empty: its sources are empty[.] Pass at least one text in `cpp_sources`"):
         opforge.load_inline("empty", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "of_device", "bound", "expected"),
+    [
+        ('extern "C" int f() { return 1; }', "", False, "c"),
+        ('extern "C" int f() { return 1; }', "", True, "torch"),
+        ('extern "C" int f() { return 1; }', "__global__ void k() {}", False, "torch"),
+        ('extern "C" int f() { return 1; }\n#include <ATen/ATen.h>', "", False, "torch"),
+        ("int f() { return 1; }", "", False, "torch"),
+        ("#include <torch/csrc/stable/ops.h>", "", False, "torch-stable"),
+    ],
+)
+def test_inline_sources_that_export_plain_functions_get_no_header_of_torch(text, of_device, bound, expected):
+    assert detect_inline_abi(text, of_device, bound) == expected
 
 
 def test_an_unknown_abi_is_named_before_functions_that_it_may_not_have():
