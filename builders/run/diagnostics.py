@@ -166,7 +166,8 @@ def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], may_b
     hint = _flag_hint(argv, message) or _standard_hint(argv, file, message)
     hint = hint or (_facade_hint(message, argv) if may_be_a_limit else "")
     hint = hint or _abi_hint(message, argv)
-    return hint or _submodule_hint(message, file) or _hint(message, context) or _language_hint(argv)
+    hint = hint or _submodule_hint(message, file) or _sdist_hint(message, file, context)
+    return hint or _hint(message, context) or _language_hint(argv)
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -430,6 +431,17 @@ def _submodule_hint(text: str, file: str) -> str:
                 " there. An archive that a forge makes has no submodules: clone the project instead"
             )
     return ""
+
+
+def _sdist_hint(text: str, file: str, context: str) -> str:
+    """Returns the hint for a missing header of the project's own, if `file` is in an unpacked source distribution."""
+    header = MISSING_HEADER.match(text)
+    if not header or f'"{header["name"]}"' not in context:
+        return ""
+    if not any((root / "PKG-INFO").is_file() for root in Path(file).parents):
+        return ""
+    what = f"the source distribution may lack {header['name']}: add `recursive-include FOLDER *.h` to MANIFEST.in"
+    return f"hint: {what}, or name its folder in include_dirs"
 
 
 def _submodules(root: str) -> list[str]:

@@ -332,6 +332,16 @@ def test_an_old_standard_is_the_reason_on_the_facade_too():
     assert "hint: torch's headers need C++17: remove -std=c++14 " in text and "why-not" not in text
 
 
+def test_a_header_that_a_source_distribution_lacks_is_a_hint_to_its_manifest(tmp_path):
+    source = text_files.write(tmp_path, "csrc/a.cpp", '#include "own.h"\n#include <glm.hpp>\n')
+    missing = f"FAILED: o\ng++ -c {source}\n{source}:{{}}:10: fatal error: {{}}: No such file or directory\n"
+    assert "MANIFEST.in" not in str(build_error(missing.format(1, "own.h")))
+    text_files.write(tmp_path, "PKG-INFO", "Name: a\n")
+    advice = "hint: the source distribution may lack own.h: add `recursive-include FOLDER *.h` to MANIFEST.in, or"
+    assert advice in str(build_error(missing.format(1, "own.h")))
+    assert "MANIFEST.in" not in str(build_error(missing.format(2, "glm.hpp")))
+
+
 def test_a_header_of_an_empty_submodule_is_a_hint_to_fetch_it(tmp_path):
     (tmp_path / "csrc" / "glm").mkdir(parents=True)
     text_files.write(tmp_path, ".gitmodules", '[submodule "glm"]\n\tpath = csrc/glm\n\turl = https://example.com/glm\n')
