@@ -158,7 +158,7 @@ def _reports(what: Iterable[str], asked: Asked, compilers: Compilers, work: Path
     for name in what:
         if Path(name) not in files:
             root, shown = _project(name, work)
-            found = _report([], root, asked, compilers, work, partial(_of_project, root, shown))
+            found = _report([], root, asked, compilers, work, partial(_of_project, root, shown), shown)
             reports.append(_shown(found, root, shown))
     return reports
 
@@ -170,8 +170,9 @@ def _report(
     compilers: Compilers,
     work: Path,
     to_write: Callable[[str], str],
+    shown: str = "",
 ) -> Report:
-    """Returns the report of these files, or of the project in the folder `root`.
+    """Returns the report of these files, or of the project in the folder `root`, which errors show as `shown`.
 
     `to_write` returns the line to write for an ABI.
     """
@@ -185,7 +186,7 @@ def _report(
     sources = find_sources(every, asked.folders, root, asked.cpu, asked.macros)
     if root and not sources.files:
         kinds = "C++ source for the CPU" if asked.cpu else "C++ or CUDA source"
-        raise InspectionError(str(root), f"it has no {kinds} that includes torch", "Name its source folder")
+        raise InspectionError(shown, f"it has no {kinds} that includes torch", "Name its source folder")
     obstacles, not_judged = obstacles_of(sources), list[str]()
     read_only: tuple[Path, ...] = ()
     if compilers.host:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import tarfile
 from importlib import metadata
 from pathlib import Path
@@ -266,8 +267,11 @@ def test_a_project_gets_the_line_for_the_way_in_which_it_is_built(
 
 
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
-    done = why(tmp_path)
-    assert done.exit_code == 1 and "it has no C++ or CUDA source that includes torch" in done.output
+    archive = shutil.make_archive(str(tmp_path / "project"), "gztar", tmp_path)
+    for named in (str(tmp_path), archive):
+        done = why(named)
+        assert done.exit_code == 1
+        assert f"error: {named} cannot be inspected: it has no C++ or CUDA source that includes torch" in done.output
 
 
 def test_what_is_no_source_is_refused(tmp_path):
