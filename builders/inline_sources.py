@@ -16,11 +16,10 @@ from .declaration import abi as abis
 from .declaration.attributes import TextKeywords
 from .jit_builders import (
     NOT_OF_LOAD_INLINE,
-    USES_STABLE,
     check_keywords,
+    detect_abi,
     from_files,
     own_cache,
-    uses_torch,
 )
 from .resources import raise_if_exhausted
 
@@ -77,10 +76,12 @@ def _completed(name: str, texts: Texts, abi: Any) -> tuple[str, dict[str, str]]:
     """Returns the ABI of sources that are text, and the text of each file with headers and bindings."""
     text, cuda, sycl = (join(argument, texts[argument]) for argument in ("cpp_sources", "cuda_sources", "sycl_sources"))
     bound, is_bare = documented(texts["functions"]), texts["no_implicit_headers"]
-    abi = abi or detect_inline_abi(text + cuda + sycl)
+    if not (text + cuda + sycl).strip():
+        raise BuilderError(name, "its sources are empty", "Pass at least one text in `cpp_sources` or `cuda_sources`")
+    abi = abi or detect_inline_abi(text, cuda + sycl, bool(bound))
     if abi in abis.WITH_MODULES:
         text = with_bindings(text, bound, texts["with_pytorch_error_handling"], is_bare)
-    elif bound:
+    elif bound and abi in abis.ALL:
         advice = "Omit it: only pybind, which abi='torch' and 'torch-facade' use, binds functions by name"
         raise BuilderError(name, f"functions={texts['functions']!r} with abi={abi!r}", advice)
     if abi in abis.WITH_MODULES and not is_bare:
@@ -103,10 +104,14 @@ def _write_source(path: str, content: bytes) -> None:
     write_file(path, content)
 
 
-def detect_inline_abi(text: str) -> str:
-    """Returns the ABI of sources that are given as text: torch's header is put before all but stable ones."""
-    is_stable = any(mark in text for mark in USES_STABLE) and not uses_torch(text)
-    return abis.STABLE if is_stable else abis.TORCH
+def detect_inline_abi(text: str, of_device: str, is_bound: bool) -> str:
+    """Returns the ABI of sources that are given as text: torch's header is put before all but stable and plain ones.
+
+    A source that exports plain functions and binds none is plain: torch's header would give Python nothing.
+    """
+    abi = detect_abi(text + of_device)
+    is_own = abi == abis.STABLE or (abi == abis.PLAIN and not is_bound and not of_device)
+    return abi if is_own else abis.TORCH
 
 
 def join(argument: str, sources: Any) -> str:

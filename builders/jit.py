@@ -169,10 +169,10 @@ def load_inline(
 ) -> Any:
     """Does what `load` does for sources that are text, with the arguments of torch's `load_inline`.
 
-    Sources that use the stable ABI are compiled as they are. Others get `torch/extension.h` and, for each of
-    `functions` (a name, names, or names with docstrings), a pybind binding; those for a device get `torch/types.h` and
-    the device's own headers. `use_pch` changes nothing. Raises SettingError, a ValueError as torch's, for `functions`
-    of another type.
+    Sources that use the stable ABI, or export plain functions by `extern "C"`, are compiled as they are. Others get
+    `torch/extension.h` and, for each of `functions` (a name, names, or names with docstrings), a pybind binding; those
+    for a device get `torch/types.h` and the device's own headers. `use_pch` changes nothing. Raises SettingError, a
+    ValueError as torch's, for `functions` of another type.
     """
     if TYPE_CHECKING:  # jedi completes the names that the keywords are passed on to
         dataclass(attributes.Common)(**declared)  # type: ignore[misc]

@@ -65,7 +65,10 @@ def check_keywords(function: str, declared: Mapping[str, Any], others: frozenset
     """Raises TypeError for an argument that a function does not have."""
     for name in declared:
         if name not in DEFAULTS or name in others:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+            from opforge.compat.attributes import OTHER_WORDS
+
+            advice = f". Write {OTHER_WORDS[name]}" if name in OTHER_WORDS else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
 
 
 def from_files(
@@ -108,11 +111,10 @@ def _devices(
     op: str, sources: Any, paths: Sequence[str], torchs: TorchArguments, target: Target | str | None
 ) -> tuple[tuple[str, ...], Target | str | None]:
     """Returns the devices that sources are for, and the target, which torch's arguments may choose."""
-    _cflags, cuda_cflags, sycl_cflags, _ldflags, _include_paths, with_cuda, with_sycl = torchs
-    with_cuda, with_sycl = with_cuda or bool(cuda_cflags), with_sycl or bool(sycl_cflags)
+    with_cuda, with_sycl = torchs[-2:]  # flags for a device's compiler choose none, as in torch
     if isinstance(sources, Mapping):
         return known_devices(op, sources), target or ("cuda" if with_cuda else "xpu" if with_sycl else None)
-    return (detect_device(op, paths, with_cuda, with_sycl),), target
+    return (detect_device(op, paths, bool(with_cuda), bool(with_sycl)),), target
 
 
 def _with_torchs(op: str, torchs: TorchArguments, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,9 +51,10 @@ STANDARDS = re.compile(
     r"-std=((?:c|gnu)\+\+(\d\w))\b|CMAKE_CXX_STANDARD\s+(\d\d)|\bstandard\s*=\s*[\"'](c\+\+(\d\w))[\"']"
 )
 """The standard of C++ that a project's files ask for, as a flag, for CMake, or in a kernel.toml."""
-MACROS = re.compile(r"""["'(\s]-D\s*(\w+)|\(\s*["'](\w+)["']\s*,\s*(?:None|["'][^"']*["'])\s*\)""")
+MACROS = re.compile(r"""["'(\s]-D\s*(\w+)|\(\s*["'](\w+)["']\s*,\s*(?:None\s*\)|f?["'])""")
 """A flag that defines a macro, or a pair of setuptools' `define_macros`."""
 CONDITIONS = re.compile(r"^\s*#\s*(?:el)?if(.*)", re.MULTILINE)
+CAPITALS = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 BUILD_FILES = ("setup.py", "CMakeLists.txt", "kernel.toml", "pyproject.toml")
 DRAFTS = {"1z": "17", "2a": "20", "2b": "23", "2c": "26"}
 TIMEOUT = 600
@@ -153,10 +154,13 @@ def standard_of(root: Path) -> str:
 
 
 def macros_of(root: Path, sources: Iterable[str]) -> list[str]:
-    """Returns the macros that the text of a project's own build files defines, and that its sources test."""
+    """Returns the macros that the text of a project's own build files defines, and that its sources use.
+
+    In a condition any name counts; elsewhere only one in capitals, which is hardly the name of something else.
+    """
     defined = {flag or pair for flag, pair in MACROS.findall(_build_files(root))}
-    tested = " ".join(line for text in sources for line in CONDITIONS.findall(text))
-    return sorted(defined.intersection(re.findall(r"\w+", tested)))
+    used = " ".join(part for text in sources for part in (*CONDITIONS.findall(text), *CAPITALS.findall(text)))
+    return sorted(defined.intersection(re.findall(r"\w+", used)))
 
 
 def _build_files(root: Path) -> str:

@@ -68,11 +68,15 @@ OLDEST_STANDARD = 17
 REQUIRED_STANDARD = re.compile(r"#\s*error\b.*\bC\+\+(\d\d)\b")
 """The message of torch's headers to a compiler for an older standard."""
 TORCH_HEADER = re.compile(r"(?P<include>.*/)(?:torch|c10|ATen)/[\w/]+\.h(?:pp)?$")
-FACADE_HEADERS = os.path.join(kernel_roots.FACADE.path, kernel_roots.FACADE.include) + os.sep
+FACADE_HEADERS, ABI_HEADERS = (
+    os.path.join(root.path, root.include) + os.sep for root in (kernel_roots.FACADE, kernel_roots.OPFORGE_ABI)
+)
 LED_FROM = re.compile(
     r"^(?P<file>[^\s:][^:\n]*?):(?P<line>\d+):(?P<column>\d+):(?:\s+required from|.* requested here$)"
 )
 """The place of a use that made a compiler look into a template."""
+EXPANDED_IN = re.compile(r"^(?P<file>[^\s:][^:\n]*?):(?P<line>\d+):(?P<column>\d+): note: in expansion of macro ")
+"""The place of a macro, which g++ names below an error in it."""
 INCLUDED_FROM = re.compile(
     r"^(?:In file included| +) from (?P<file>[^\s:][^:\n]*?):(?P<line>\d+)(?::(?P<column>\d+))?[,:]$"
 )
@@ -125,7 +129,7 @@ def build_error(
     argv, diagnostics = _argv(command), [*parse_diagnostics(lines)]
     first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
     if first:
-        reported, first = first, _in_the_source(lines, first) if is_on_facade else first
+        reported, first = first, _in_the_source(lines, first)
         location = f"{first['file']}:{first['line']}" + (f":{first['column']}" if first["column"] else "")
         context = _context(first["file"], first["line"], _caret(lines, first))
         is_led = first is not reported  # a use in the source made the compiler look into the facade
@@ -162,7 +166,8 @@ def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], may_b
     hint = _flag_hint(argv, message) or _standard_hint(argv, file, message)
     hint = hint or (_facade_hint(message, argv) if may_be_a_limit else "")
     hint = hint or _abi_hint(message, argv)
-    return hint or _submodule_hint(message, file) or _hint(message, context) or _language_hint(argv)
+    hint = hint or _submodule_hint(message, file) or _sdist_hint(message, file, context)
+    return hint or _hint(message, context) or _language_hint(argv)
 
 
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -319,6 +324,8 @@ def _hint(text: str, context: str = "") -> str:
         return "hint: set torch_target in the builder, or pass it to opforge.load"
     if "torch::stable::detail::StableLibrary::Boxed" in text:
         return 'hint: wrap the function: m.impl("name", TORCH_BOX(&function))'
+    if "overloaded function" in text and "TORCH_BOX" in context:
+        return "hint: rename it: TORCH_BOX takes a name that one function has, and a header may declare another one"
     if "redefinition of" in text and "TORCH_LIBRARY_static_init_" in text:
         return (
             "hint: a namespace has one such block: put all ops into it, or write STABLE_TORCH_LIBRARY_FRAGMENT below it"
@@ -332,17 +339,18 @@ def _hint(text: str, context: str = "") -> str:
 
 
 def _in_the_source(lines: Sequence[str], error: dict[str, Any]) -> dict[str, Any]:
-    """Returns an error in a header of the facade with the place in a source that has led to it, if that is known."""
-    if not error["file"].startswith(FACADE_HEADERS):
+    """Returns an error in a header of opforge's with the place in a source that has led to it, if that is known."""
+    own = FACADE_HEADERS, ABI_HEADERS
+    if not error["file"].startswith(own):
         return error
     at = next((at for at, line in enumerate(lines) if line.startswith(f"{error['file']}:{error['line']}:")), 0)
     before = [match for line in lines[:at] if (match := LED_FROM.match(line))]  # as g++ prints it
-    after = [match for line in lines[at:] if (match := LED_FROM.match(line))]  # as clang does
+    after = [match for line in lines[at:] if (match := LED_FROM.match(line) or EXPANDED_IN.match(line))]  # and clang
     included = [match for line in lines[:at] if (match := INCLUDED_FROM.match(line))]
     # g++ has the innermost of them first in a line that begins so, clang last and each in such a line
     start = max((number for number, match in enumerate(included) if match[0].startswith("In")), default=0)
     for match in (*reversed(before), *after, *included[start:], *reversed(included[:start])):
-        if not match["file"].startswith(FACADE_HEADERS):
+        if not match["file"].startswith(own):
             return error | {"file": match["file"], "line": int(match["line"]), "column": int(match["column"] or 0)}
     return error
 
@@ -423,6 +431,17 @@ def _submodule_hint(text: str, file: str) -> str:
                 " there. An archive that a forge makes has no submodules: clone the project instead"
             )
     return ""
+
+
+def _sdist_hint(text: str, file: str, context: str) -> str:
+    """Returns the hint for a missing header of the project's own, if `file` is in an unpacked source distribution."""
+    header = MISSING_HEADER.match(text)
+    if not header or f'"{header["name"]}"' not in context:
+        return ""
+    if not any((root / "PKG-INFO").is_file() for root in Path(file).parents):
+        return ""
+    what = f"the source distribution may lack {header['name']}: add `recursive-include FOLDER *.h` to MANIFEST.in"
+    return f"hint: {what}, or name its folder in include_dirs"
 
 
 def _submodules(root: str) -> list[str]:

@@ -50,6 +50,11 @@ def test_a_wrong_keyword_is_told_the_nearest():
         opforge.load("x", ["x.cpp"], requires_torhc="")
 
 
+def test_a_keyword_of_setuptools_is_told_the_line_to_write():
+    with pytest.raises(TypeError, match=r"argument 'library_dirs'[.] Write extra_link_args = \["):
+        opforge.load("x", ["x.cpp"], library_dirs=["/lib"])
+
+
 def test_lines_for_words_of_others_name_attributes():
     lines = [*words.OTHER_WORDS.values(), *(f"{name} =" for of in words.METHODS.values() for name in of([]))]
     assert {line.partition(" ")[0] for line in lines} <= BUILDERS

@@ -158,7 +158,7 @@ def _reports(what: Iterable[str], asked: Asked, compilers: Compilers, work: Path
     for name in what:
         if Path(name) not in files:
             root, shown = _project(name, work)
-            found = _report([], root, asked, compilers, work, partial(_of_project, root, shown))
+            found = _report([], root, asked, compilers, work, partial(_of_project, root, shown), shown)
             reports.append(_shown(found, root, shown))
     return reports
 
@@ -170,8 +170,9 @@ def _report(
     compilers: Compilers,
     work: Path,
     to_write: Callable[[str], str],
+    shown: str = "",
 ) -> Report:
-    """Returns the report of these files, or of the project in the folder `root`.
+    """Returns the report of these files, or of the project in the folder `root`, which errors show as `shown`.
 
     `to_write` returns the line to write for an ABI.
     """
@@ -185,7 +186,7 @@ def _report(
     sources = find_sources(every, asked.folders, root, asked.cpu, asked.macros)
     if root and not sources.files:
         kinds = "C++ source for the CPU" if asked.cpu else "C++ or CUDA source"
-        raise InspectionError(str(root), f"it has no {kinds} that includes torch", "Name its source folder")
+        raise InspectionError(shown, f"it has no {kinds} that includes torch", "Name its source folder")
     obstacles, not_judged = obstacles_of(sources), list[str]()
     read_only: tuple[Path, ...] = ()
     if compilers.host:
@@ -369,8 +370,8 @@ def _print(reports: Sequence[Report], cpu: bool) -> None:
             messages.show("note", f"{sources} only read, and not compiled: there is no nvcc")
         if found.macros:
             options = " ".join(f"-D {name}" for name in found.macros)
-            text = "the project's build may define macros that its sources test: name those that it does"
-            messages.show("note", f"{text}: {options}")
+            text = "the project's build may define macros that its sources use"
+            messages.show("note", f"{text}: name those that it does, with their values: {options}")
         for unit, header in found.sources.left_out:
             messages.show("note", f"{unit} is left out: it includes {header}, which a build without CUDA does not have")
         if found.obstacles or not found.not_judged:

@@ -91,9 +91,10 @@ def explain_call(
     parameters, trace = inspect.signature(function).parameters, error.__traceback__
     unknown = next((name for name in named if name not in parameters), "")
     text = f"{function.__name__}() got an unexpected keyword argument {unknown!r}"
-    if (trace is None or trace.tb_next is not None) and str(error) != text:
+    if (trace is None or trace.tb_next is not None) and not str(error).startswith(text):
         return  # a line of the function has run
-    if unknown:  # what is missing then is what was meant, and Python may name only that
+    has_advice = str(error).startswith(f"{text}. Write ")
+    if unknown and not has_advice:  # what is missing then is what was meant, and Python may name only that
         error.args = (f"{text}{_nearest(unknown, parameters)}",)
     shorten(error, always=True)
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import tarfile
 from importlib import metadata
 from pathlib import Path
@@ -155,13 +156,20 @@ def test_a_macro_of_the_build_decides_which_headers_a_source_needs(project: Path
 
 
 @pytest.mark.parametrize(
-    "defined", ["define_macros=[('CPU_ONLY', None), ('UNUSED', '1')]", "extra_compile_args=['-O3', '-DCPU_ONLY']"]
+    ("defined", "used"),
+    [
+        ("define_macros=[('CPU_ONLY', None), ('UNUSED', '1')]", "#if !defined(CPU_ONLY)\nint g;\n#endif"),
+        ("extra_compile_args=['-O3', '-DCPU_ONLY']", "#ifdef CPU_ONLY\nint g;\n#endif"),
+        ("""define_macros=[("CPU_ONLY", '"1"'), ("g", "UNUSED")]""", "int g = sizeof(CPU_ONLY);"),
+    ],
 )
-def test_a_macro_that_the_build_files_define_and_the_sources_test_is_advised(project: Path, defined: str) -> None:
+def test_a_macro_that_the_build_files_define_and_the_sources_use_is_advised(
+    project: Path, defined: str, used: str
+) -> None:
     (project / "setup.py").write_text(f"CppExtension({defined})\n")
     assert "-D" not in why(project).stderr
-    (project / "csrc" / "host.cpp").write_text("#include <torch/extension.h>\n#if !defined(CPU_ONLY)\nint g;\n#endif\n")
-    advice = "note: the project's build may define macros that its sources test: name those that it does: -D CPU_ONLY\n"
+    (project / "csrc" / "host.cpp").write_text(f"#include <torch/extension.h>\n{used}\n")
+    advice = "macros that its sources use: name those that it does, with their values: -D CPU_ONLY\n"
     assert advice in why(project).stderr
     assert "CPU_ONLY" not in why("-D", "CPU_ONLY", project).stderr
 
@@ -259,8 +267,11 @@ def test_a_project_gets_the_line_for_the_way_in_which_it_is_built(
 
 
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
-    done = why(tmp_path)
-    assert done.exit_code == 1 and "it has no C++ or CUDA source that includes torch" in done.output
+    archive = shutil.make_archive(str(tmp_path / "project"), "gztar", tmp_path)
+    for named in (str(tmp_path), archive):
+        done = why(named)
+        assert done.exit_code == 1
+        assert f"error: {named} cannot be inspected: it has no C++ or CUDA source that includes torch" in done.output
 
 
 def test_what_is_no_source_is_refused(tmp_path):

@@ -74,8 +74,11 @@ def parse_size(text: str) -> int:
 
 
 def parse_age(text: str) -> float:
-    """Returns seconds: 30d, 12h, 90min, 45s, 2w. Raises ValueError."""
-    return parse_time(text, "an age", AGE_EXPECTED)
+    """Returns seconds: 30d, 12h, 90min, 45s, 2w, 0. Raises ValueError, also without a unit: 30 would empty a cache."""
+    seconds = parse_time(text, "an age", AGE_EXPECTED)
+    if seconds and text.strip()[-1].isdigit():
+        raise ValueError(f"{text!r} has no unit: expected {AGE_EXPECTED}")
+    return seconds
 
 
 def parse_time(text: str, what: str = "a length of time", expected: str = TIME_EXPECTED) -> float:

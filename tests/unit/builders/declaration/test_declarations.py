@@ -11,6 +11,8 @@ from support.compilers.fake_compiler import plan_of
 
 import opforge
 from opforge.builders.declaration.description import describe
+from opforge.builders.inline_sources import detect_inline_abi
+from opforge.builders.jit_builders import from_files
 from opforge.errors import (
     BuilderError,
     OpIncompatibleError,
@@ -113,6 +115,39 @@ def test_sources_of_load_inline_of_another_type_are_a_value_error(name, value):
     with pytest.raises(ValueError) as caught:
         opforge.load_inline("texts", **{"cpp_sources": "", name: value})
     assert str(caught.value) == f"{name}={value!r} cannot be used: expected a text, or a list of texts."
+
+
+@pytest.mark.parametrize("text", ["", " \n", [], None])
+def test_empty_inline_sources_are_refused_before_anything_is_compiled(text):
+    with pytest.raises(BuilderError, match=r"empty: its sources are empty[.] Pass at least one text in `cpp_sources`"):
+        opforge.load_inline("empty", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "of_device", "bound", "expected"),
+    [
+        ('extern "C" int f() { return 1; }', "", False, "c"),
+        ('extern "C" int f() { return 1; }', "", True, "torch"),
+        ('extern "C" int f() { return 1; }', "__global__ void k() {}", False, "torch"),
+        ('extern "C" int f() { return 1; }\n#include <ATen/ATen.h>', "", False, "torch"),
+        ("int f() { return 1; }", "", False, "torch"),
+        ("#include <torch/csrc/stable/ops.h>", "", False, "torch-stable"),
+    ],
+)
+def test_inline_sources_that_export_plain_functions_get_no_header_of_torch(text, of_device, bound, expected):
+    assert detect_inline_abi(text, of_device, bound) == expected
+
+
+def test_an_unknown_abi_is_named_before_functions_that_it_may_not_have():
+    with pytest.raises(BuilderError, match=r"abi='facade'[.] Expected"):
+        opforge.load_inline("bound", "int f() { return 1; }", functions=["f"], abi="facade")
+
+
+def test_flags_for_a_devices_compiler_do_not_choose_the_device_as_with_torch(tmp_path):
+    (tmp_path / "host.cpp").write_text('extern "C" int f() { return 1; }')
+    torchs = (), ["-O3"], ["-O3"], (), (), None, None
+    for sources in (str(tmp_path / "host.cpp"), {"cpu": [str(tmp_path / "host.cpp")], "cuda": []}):
+        assert from_files("host", sources, torchs, {}, None).spec().target.device == "cpu"
 
 
 @pytest.mark.parametrize("functions", [5, 0, True, [5], {"f": None}, {5: "f"}, {"f"}])

@@ -316,11 +316,30 @@ def test_a_header_that_the_facade_needs_is_missing_where_the_source_includes_the
     assert lines[3].startswith("hint: add the folder that holds cuda_runtime_api.h to include_dirs")
 
 
+def test_an_error_in_a_macro_of_ours_is_shown_where_the_source_uses_it(tmp_path):
+    source = text_files.write(tmp_path, "own.cpp", 'm.impl("dup", TORCH_BOX(&dup));\n')
+    header = f"{diagnostics.ABI_HEADERS}opforge/stable_blocks.h:210:91"
+    output = f"FAILED: o\ng++ -c {source}\n{header}: error: 'decltype' cannot resolve address of overloaded function\n"
+    text = str(build_error(f"{output}{source}:1:15: note: in expansion of macro 'TORCH_BOX'\n"))
+    assert f"{source}:1:15: error: 'decltype' cannot resolve" in text and ">    1 | m.impl(" in text
+    assert "\nhint: rename it: TORCH_BOX takes" in text
+
+
 def test_an_old_standard_is_the_reason_on_the_facade_too():
     header = "torch-headers/torch/headeronly/util/bit_cast.h:29:40: error: 'is_trivially_copyable_v' is not a member\n"
     output = f"FAILED: o\ng++ -std=c++17 -std=c++14 -c a.cpp\n{header}"
     text = str(diagnostics.build_error("relu", 1, output, LOG, is_on_facade=True))
     assert "hint: torch's headers need C++17: remove -std=c++14 " in text and "why-not" not in text
+
+
+def test_a_header_that_a_source_distribution_lacks_is_a_hint_to_its_manifest(tmp_path):
+    source = text_files.write(tmp_path, "csrc/a.cpp", '#include "own.h"\n#include <glm.hpp>\n')
+    missing = f"FAILED: o\ng++ -c {source}\n{source}:{{}}:10: fatal error: {{}}: No such file or directory\n"
+    assert "MANIFEST.in" not in str(build_error(missing.format(1, "own.h")))
+    text_files.write(tmp_path, "PKG-INFO", "Name: a\n")
+    advice = "hint: the source distribution may lack own.h: add `recursive-include FOLDER *.h` to MANIFEST.in, or"
+    assert advice in str(build_error(missing.format(1, "own.h")))
+    assert "MANIFEST.in" not in str(build_error(missing.format(2, "glm.hpp")))
 
 
 def test_a_header_of_an_empty_submodule_is_a_hint_to_fetch_it(tmp_path):

@@ -186,7 +186,7 @@ def test_limits_have_defaults_and_zero_means_none(monkeypatch):
     ]
     + [
         ("OPFORGE_CACHE_MAX_AGE", settings.cache_max_age, value, "a number with s, min, h, d or w, such as 30d")
-        for value in ("old", "-1d", "30y", "nan")
+        for value in ("old", "-1d", "30y", "nan", "30")
     ],
 )
 def test_a_limit_that_cannot_be_read_says_what_was_expected(monkeypatch, name, read, value, expected):
