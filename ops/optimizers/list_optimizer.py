@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from .checks import check_pair, check_pairs, check_range, check_real, check_states
 from .hooks import wrapped_if_observed
 from .launch import Group, Launch, State
-from .sharding import is_sharded, local_launch
+from .sharding import check_whole, is_sharded, local_launch
 
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -250,7 +250,7 @@ class ListOptimizer(Optimizer):
 
     def _local(self, launch: Launch) -> Launch:
         """Returns the launch with the parts of its tensors that this process holds: usually the launch itself."""
-        return local_launch(type(self).__name__, launch, self.elementwise) if self._has_shards else launch
+        return local_launch(type(self).__name__, launch) if self._has_shards else launch
 
     def _count(self, launch: Launch) -> None:
         """Counts the step of a launch that is done."""
@@ -278,6 +278,8 @@ class ListOptimizer(Optimizer):
         check_pairs(type(self).__name__, index, group["params"], params, grads, self.device)
         states = [self._state(group, param) for param in params]
         check_states(type(self).__name__, index, group["params"], params, states)
+        if not self.elementwise:
+            check_whole(type(self).__name__, params)
         self._has_shards = self._has_shards or any(map(is_sharded, params))
         self._plans[index] = (params, states)
         self._planned_states = list(self.state.values())

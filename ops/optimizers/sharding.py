@@ -1,10 +1,11 @@
-"""Parameters that are sharded over processes: DTensors, as FSDP2 and tensor parallelism create them.
+"""Parameters that are sharded over processes: DTensors, as FSDP2 and tensor parallelism create them, and FSDP1's.
 
 Each process updates its own part. That is correct because an elementwise rule uses only the numbers of one element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -17,21 +18,30 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def local_launch(owner: str, launch: Launch, elementwise: bool) -> Launch:
+def check_whole(owner: str, params: Iterable[Tensor]) -> None:
+    """Raises RuntimeError if a parameter, as this process holds it, is not one whole parameter of the model."""
+    for param in params:
+        placements = getattr(param, "placements", None)
+        if any(not placement.is_replicate() for placement in placements or ()):
+            cause = f"is sharded over processes as {placements}"
+        elif getattr(param, "_fsdp_flattened", False):
+            cause = "is FullyShardedDataParallel's, which splits and joins parameters"
+        else:
+            continue
+        raise RuntimeError(
+            f"{owner}: a parameter of shape {tuple(param.shape)} {cause}, expected a whole one: the rule needs norms "
+            "of whole parameters; use an optimizer such as FusedAdam, or DistributedDataParallel"
+        )
+
+
+def local_launch(owner: str, launch: Launch) -> Launch:
     """Returns the launch with this process's parts of its tensors, which share the tensors' memory.
 
-    Raises:
-        RuntimeError: a gradient or a state is sharded differently from its parameter; or the rule is not `elementwise`,
-            and this process holds only a part of a parameter.
+    Raises RuntimeError if a gradient or a state is sharded differently from its parameter.
     """
     params, grads, states = [], [], []
     for param, grad, state in zip(launch.params, launch.grads, launch.states, strict=True):
         placements = getattr(param, "placements", None)
-        if not elementwise and any(not placement.is_replicate() for placement in placements or ()):
-            raise RuntimeError(
-                f"{owner}: a parameter of shape {tuple(param.shape)} is sharded over processes as {placements}, "
-                "expected a whole one: the rule needs norms of whole parameters; use an optimizer such as FusedAdam"
-            )
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor) and name != "step"}
         for name, value in {"the gradient": grad, **tensors}.items():
             if getattr(value, "placements", None) != placements:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from opforge.ops.host_op import host_op, on_host
 
@@ -100,34 +99,54 @@ def _op(tensor: Tensor) -> Any:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, activations: Tensor, indices: Tensor, batch_first: bool) -> Tensor:
-        ctx.save_for_backward(indices)
-        ctx.shape, ctx.batch_first = activations.shape, batch_first
+    def forward(activations: Tensor, indices: Tensor, batch_first: bool) -> Tensor:
         return token_gather(_op(activations), activations, indices, batch_first)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        activations, indices, ctx.batch_first = inputs
+        ctx.save_for_backward(indices)
+        ctx.shape = activations.shape
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         (indices,) = ctx.saved_tensors
-        whole = gradients[0].new_zeros(ctx.shape)
-        return token_scatter_(_op(whole), whole, gradients[0], indices, ctx.batch_first), None, None
+        return _Spread.apply(gradients[0], indices, ctx.shape, ctx.batch_first), None, None  # type: ignore[no-untyped-call]
+
+
+class _Spread(torch.autograd.Function):
+    """Puts tokens at their places among zeros: the gradient of a gather, whose own gradient is a gather."""
+
+    @staticmethod
+    def forward(part: Tensor, indices: Tensor, shape: torch.Size, batch_first: bool) -> Tensor:
+        return token_scatter_(_op(part), part.new_zeros(shape), part, indices, batch_first)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _part, indices, _shape, ctx.batch_first = inputs
+        ctx.save_for_backward(indices)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        return gather_tokens(gradients[0], *ctx.saved_tensors, ctx.batch_first), None, None, None
 
 
 class _Scatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, activations: Tensor, part: Tensor, indices: Tensor, batch_first: bool) -> Tensor:
-        ctx.save_for_backward(indices)
-        ctx.batch_first = batch_first
+    def forward(activations: Tensor, part: Tensor, indices: Tensor, batch_first: bool) -> Tensor:
         whole = activations.clone(memory_format=torch.contiguous_format)
         return token_scatter_(_op(part), whole, part, indices, batch_first)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _activations, _part, indices, ctx.batch_first = inputs
+        ctx.save_for_backward(indices)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         (indices,) = ctx.saved_tensors
-        part = token_gather(_op(gradients[0]), gradients[0], indices, ctx.batch_first)
-        whole = gradients[0].clone(memory_format=torch.contiguous_format)
-        token_scatter_(_op(whole), whole, torch.zeros_like(part), indices, ctx.batch_first)
+        part = gather_tokens(gradients[0], indices, ctx.batch_first)
+        whole = scatter_tokens(gradients[0], torch.zeros_like(part), indices, ctx.batch_first)
         return whole, part, None, None
 
 

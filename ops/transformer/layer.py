@@ -148,7 +148,11 @@ def forward(
     """
     if len(rest) != 17:
         raise TypeError(f"forward has {len(rest) + 3} arguments, expected 20: see DeepSpeed's forward_fp32")
-    return compute(op, _form(layer_id), input, input_mask, Weights(*rest[:12]), bool(rest[12]))
+    results = compute(op, _form(layer_id), input, input_mask, Weights(*rest[:12]), bool(rest[12]))
+    results[5] = steps.merged(results[5])
+    for at in (1, 6, 7):
+        results[at] = results[at].view_as(input)
+    return results
 
 
 def compute(
@@ -159,7 +163,7 @@ def compute(
     weights: Weights,
     training: bool,
 ) -> list[Tensor]:
-    """Returns the results of `forward`, for a form."""
+    """Returns the results of `forward`, for a form. Those after the output may be rows, and none is a view."""
     _check(form, input, input_mask, weights)
     batch, width, eps, pre_norm = input.shape[0], input.shape[2], form.layer_norm_eps, form.pre_layer_norm
     mask, rows = _mask(input_mask, input), input.reshape(-1, width)
@@ -168,7 +172,7 @@ def compute(
     qkv = torch.addmm(weights.attn_qkvb, first.values if pre_norm else rows, weights.attn_qkvw.t())
     attended = steps.attend(qkv, mask, batch, form, training)
     add_res, attn_mask = _added(
-        rows, attended.values.reshape(rows.shape), weights.attn_ow, weights.attn_ob, form, training
+        rows, steps.merged(attended.values).reshape(rows.shape), weights.attn_ow, weights.attn_ob, form, training
     )
     second = steps.norm(add_res, weights.attn_nw, weights.attn_nb, eps)
     gelu_inp = torch.mm(second.values, weights.inter_w.t())
@@ -182,23 +186,27 @@ def compute(
         if form.normalize_invertible:
             inp_norm = output
     # Not a view of the output: autograd lets nobody change one in place.
-    shaped = torch.ops.aten._unsafe_view(output, input.shape), inp_norm.view_as(input)
+    shaped = torch.ops.aten._unsafe_view(output, input.shape)
     inner = (gelu_inp, gelu_inp) if form.gelu_checkpoint else (gelu_inp, ff2_inp)
     kept = attended.first if form.attn_dropout_checkpoint else attended.second
-    middle = (attended.values, (second.values if form.normalize_invertible else add_res).view_as(input))
+    middle = (attended.values, second.values if form.normalize_invertible else add_res, second.values)
     masks = (attended.mask, attn_mask, out_mask)
     norms = (second.rstd, second.mean, first.rstd, first.mean)
-    return [*shaped, qkv, attended.first, kept, *middle, second.values.view_as(input), *inner, *masks, *norms]
+    return [shaped, inp_norm, qkv, attended.first, kept, *middle, *inner, *masks, *norms]
 
 
 def _added(
     residual: Tensor, x: Tensor, weight: Tensor, bias: Tensor, form: Form, training: bool
 ) -> tuple[Tensor, Tensor]:
     """Returns residual + dropout(x @ weight.T + bias), with the dropout's mask."""
+    # The sum is not what the operations in place return: for torch.compile that is a view.
     if not training or form.hidden_dropout_ratio == 0.0:
-        return torch.add(residual, bias).addmm_(x, weight.t()), residual.new_empty(0, dtype=torch.bool)
-    kept, mask = steps.dropout(torch.addmm(bias, x, weight.t()), form.hidden_dropout_ratio, training)
-    return kept.add_(residual), mask
+        total = torch.add(residual, bias)
+        total.addmm_(x, weight.t())
+        return total, residual.new_empty(0, dtype=torch.bool)
+    total, mask = steps.dropout(torch.addmm(bias, x, weight.t()), form.hidden_dropout_ratio, training)
+    total.add_(residual)
+    return total, mask
 
 
 def backward(op: Any, layer_id: int, grad_output: Tensor, *rest: Tensor) -> list[Tensor]:
@@ -274,10 +282,11 @@ def gradients(
     weights: Weights,
 ) -> list[Tensor]:
     """Returns the results of `backward`, for a form. `saved` is the result of `compute`."""
-    batch, width, pre_norm = input.shape[0], input.shape[2], form.pre_layer_norm
-    mask, ratio = _mask(input_mask, input), form.hidden_dropout_ratio
+    batch, _tokens, width = grad_output.shape
+    pre_norm, ratio, mask = form.pre_layer_norm, form.hidden_dropout_ratio, _mask(input_mask, grad_output)
     output, inp_norm, qkv, soft, kept, attn_o_inp, add_res, ff1_inp, gelu_inp, ff2_inp, *others = saved
     attn_prob_mask, attn_mask, out_mask, attn_rstd, attn_mean, rstd, mean = others
+    attn_o_inp = steps.merged(attn_o_inp)
     rows = [
         tensor.reshape(-1, width) for tensor in (grad_output, output, inp_norm, attn_o_inp, add_res, ff1_inp, input)
     ]

@@ -54,8 +54,10 @@ class Normed(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """The result of attention, [batch, tokens, width], with the values that its gradient needs.
+    """The result of attention with the values that its gradient needs.
 
+    `values` are [batch, heads, tokens, head size], or merged already. A view of them must not be kept for the gradient:
+    torch.compile keeps no two tensors of one memory.
     With dropout `first` are the probabilities, `second` those that were kept, scaled, and `mask` which were kept.
     Without, `first` is the logarithm of each row's sum of exponentials, and no matrix of tokens by tokens exists.
     """
@@ -136,12 +138,16 @@ def attend(qkv: Tensor, mask: Tensor | None, batch: int, form: Form, training: b
         return Attended(v.new_empty(batch, v.shape[2], qkv.shape[1] // 3), *(qkv.new_empty(0),) * 2, empty)
     if not training or form.attn_dropout_ratio == 0.0:
         values, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask)
-        return Attended(values.transpose(1, 2).flatten(2), sums, sums, empty)
+        return Attended(values, sums, sums, empty)
     scores = torch.matmul(q, k.transpose(2, 3)).mul_(q.shape[3] ** -0.5)
     probabilities = torch.softmax(scores if mask is None else scores.add_(mask), -1)
     kept, dropped = dropout(probabilities, form.attn_dropout_ratio, training)
-    values = torch.matmul(kept, v).transpose(1, 2).flatten(2)
-    return Attended(values, probabilities, kept, dropped)
+    return Attended(merged(torch.matmul(kept, v)), probabilities, kept, dropped)
+
+
+def merged(values: Tensor) -> Tensor:
+    """Returns a result of attention as [batch, tokens, width]."""
+    return values.transpose(1, 2).flatten(2) if values.dim() == 4 else values
 
 
 def attend_backward(grad: Tensor, qkv: Tensor, mask: Tensor | None, saved: Attended, batch: int, form: Form) -> Tensor:

@@ -278,12 +278,16 @@ class LoadedOp:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         try:
-            setattr(self, name, function := self.__find__(name))  # the next access finds it without coming here
+            function = self.__find__(name)
         except AttributeError as error:
             if name not in ENTRY_ATTRIBUTES:
                 importlib.import_module("opforge.foundation.tracebacks").explain_missing(error, name, self.__names__)
                 raise
             return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
+        torch: Any = sys.modules.get("torch")
+        # torch.compile would look up again what it traces here as an attribute that changes, without end.
+        if not (torch and torch.compiler.is_compiling()):
+            setattr(self, name, function)  # the next access finds it without coming here
         return function
 
     def __dir__(self) -> list[str]:

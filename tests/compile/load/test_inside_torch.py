@@ -103,6 +103,25 @@ def test_a_compiled_function_may_be_the_first_to_ask_for_an_ops_function(op):
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of torch's own tracing
+def test_the_backward_of_a_compiled_function_may_be_the_first_to_ask(op):
+    class Half(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x / 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return op.axpy(grad, 0.5)
+
+    compiled, counter = compiles(lambda x: Half.apply(x).sum(), "aot_eager", fullgraph=True)
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        assert torch.autograd.grad(compiled(x), x)[0].tolist() == [0.5, 0.5]
+        op.axpy(x, 1.0)
+    assert counter.frame_count == 1
+
+
 @pytest.mark.long("takes half a minute")
 def test_inductor_compiles_pointwise_ops_mutations_views_and_new_shapes_around_an_op(op):
     def function(x, plus, view):

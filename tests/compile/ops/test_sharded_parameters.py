@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 RANK = """
 import os, copy, torch, torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Partial, Replicate, Shard, DTensor, distribute_tensor, init_device_mesh
 from opforge.ops import CPUAdam, CPULion, FusedAdam, FusedLamb
 
@@ -60,6 +60,10 @@ partial.grad = DTensor.from_local(torch.ones(5, 3), mesh, [Partial()])
 first, second = error_of(CPUAdam([partial])), error_of(FusedLamb([sharded(values, Shard(0))]))
 assert torch.equal(partial.full_tensor(), values)
 
+flat = FullyShardedDataParallel(torch.nn.Linear(8, 7), use_orig_params=True, device_id=torch.device("cpu"))
+flat(torch.ones(2, 8)).sum().backward()
+third = error_of(FusedLamb(flat.parameters()))
+
 model = torch.nn.Sequential(torch.nn.Linear(8, 7), torch.nn.Linear(7, 3))
 plain = copy.deepcopy(model)
 for part in [*model, model]:
@@ -75,7 +79,7 @@ for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
     torch.testing.assert_close(mine.full_tensor(), other)
 dist.barrier()
 dist.destroy_process_group()
-print(first, second, sep="\\n")
+print(first, second, third, sep="\\n")
 """
 
 
@@ -94,5 +98,8 @@ def test_each_process_updates_its_part_and_rules_that_need_whole_parameters_are_
         "CPUAdam: the gradient of a parameter of shape (5, 3) is sharded over processes as (Partial(sum),), expected "
         "that of the parameter, (Replicate(),): redistribute it",
         "FusedLamb: a parameter of shape (5, 3) is sharded over processes as (Shard(dim=0),), expected a whole one: "
-        "the rule needs norms of whole parameters; use an optimizer such as FusedAdam",
+        "the rule needs norms of whole parameters; use an optimizer such as FusedAdam, or DistributedDataParallel",
+        "FusedLamb: a parameter of shape (32,) is FullyShardedDataParallel's, which splits and joins parameters, "
+        "expected a whole one: the rule needs norms of whole parameters; use an optimizer such as FusedAdam, or "
+        "DistributedDataParallel",
     ]

@@ -11,8 +11,8 @@ from opforge.builders.base import OpBuilder
 from opforge.errors import OpIncompatibleError
 from opforge.models import OWN_KERNELS
 from opforge.models.own import OwnKernel
+from opforge.ops import host_op
 from opforge.ops import layers as own_layers
-from opforge.ops.host_op import host_op
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("builds_are_shared")]
 
@@ -116,7 +116,7 @@ def test_an_op_that_cannot_be_loaded_leaves_the_layer_as_it_is(monkeypatch):
     def fail(self):
         raise OpIncompatibleError("inference_core_ops", "this machine", ["no compiler"])
 
-    host_op.cache_clear()
+    monkeypatch.setattr(host_op, "loaded", {})
     monkeypatch.setattr(OpBuilder, "load", fail)
     model = nn.Sequential(nn.LayerNorm(4))
     with opforge.kernels_for(model, OWN_KERNELS):
