@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
+WITHDRAWS = 2
+"""The first interface whose libraries remove their kernels for ops of other libraries, and register them again."""
 _others: dict[str, tuple[int, list[str]]] = {}
-"""Entry -> its library's handle, and the ops of other libraries for which it has kernels."""
+"""Entry -> its library's handle, and the ops of other libraries for which it has kernels. 0 for one before WITHDRAWS."""
 _in_force: dict[tuple[str, str], str] = {}
 """Op and the folder of its sources, where a version has such kernels -> the entry that was loaded last."""
 _behind: dict[str, LoadedOp | ModuleType] = {}
@@ -40,6 +42,7 @@ def load_entry(
     lines = "".join([f"{name}={path}\n" for name, path in folders.items()])
 
     def opens(typed: Mapping[str, Any]) -> Any:
+        _refuse_beside_fixed((op, folders.get("own", "")), entry)
         abi, loaded = entry.record["abi"], _behind.get(entry.key)
         if abi == PLAIN:
             loaded = library.plain(op, entry, open_library(op, entry), typed)
@@ -109,8 +112,17 @@ def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> tuple[
     own, spaces = [{schema.partition(end)[0] for schema in schemas} for end in ("(", "::")]
     served = [*dict.fromkeys(line.partition("\t")[0] for line in lines)]
     if others := [name for name in served if name.partition("::")[0] not in spaces]:
-        _others[entry.key] = handle, others
+        _others[entry.key] = handle if entry.record["interface"] >= WITHDRAWS else 0, others
     return schemas, [name for name in served if name not in own and name not in others]
+
+
+def _refuse_beside_fixed(version_of: tuple[str, str], entry: Entry) -> None:
+    """Raises LoadError if the version in force has kernels for ops of other libraries that cannot be removed."""
+    before = _in_force.get(version_of, entry.key)
+    if before != entry.key and before in _others and not _others[before][0]:
+        problem = f"the version that is loaded has kernels for {', '.join(_others[before][1])}, and an earlier opforge"
+        problem += " has built it so that they cannot be removed"
+        raise LoadError(version_of[0], entry.library, problem, "Load it in a new process")
 
 
 def _put_in_force(version_of: tuple[str, str], entry: str, folders: str) -> None:
