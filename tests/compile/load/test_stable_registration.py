@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 import pytest
 from support import sample_ops, text_files
@@ -136,7 +137,8 @@ def test_the_error_for_a_source_that_registers_nothing_shows_how_to_register(tmp
     assert os.listdir(own_store / "v2" / "staging") == []
 
 
-def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
+def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path, monkeypatch):
+    """Also if a signal ends the load right behind their registration, and they are loaded again."""
     folder = tmp_path / "op"
     name = sample_ops.unique_name("split")
     folder.mkdir()
@@ -154,8 +156,13 @@ def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
             f"STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) "
             f'{{ m.impl("{function}", TORCH_BOX(&run)); }}\n',
         )
-    op = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])().load()
-    assert (op.f(1), op.g(1)) == (2, 3)
+    builder = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])()
+    with monkeypatch.context() as once, pytest.raises(KeyboardInterrupt):
+        register = library.call_register
+        once.setattr(library, "call_register", lambda *given: register(*given) or signal.raise_signal(signal.SIGINT))
+        builder.load()
+    op = builder.load()
+    assert (op.f(1), op.g(1)) == (2, 3) and op.f is getattr(torch.ops, name).f.default
 
 
 SERVES_OTHERS = """\
