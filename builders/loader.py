@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
+WITHDRAWS = 2
+"""The first interface whose libraries remove their kernels for ops of other libraries, and register them again."""
 _others: dict[str, tuple[int, list[str]]] = {}
-"""Entry -> its library's handle, and the ops of other libraries for which it has kernels."""
-_in_force: dict[tuple[str, str], str] = {}
-"""Op and the folder of its sources, where a version has such kernels -> the entry that was loaded last."""
+"""Entry -> its library's handle, and the ops of other libraries for which it has kernels. 0 for one before WITHDRAWS."""
+_in_force: dict[tuple[str, str], list[str]] = {}
+"""Op and the folder of its sources, where a version has such kernels -> the entry that was loaded last. Before it are
+others whose kernels may still be there, while the change is made, or if a signal ended it."""
 _behind: dict[str, LoadedOp | ModuleType] = {}
 """Entry -> what was loaded of it, while another version is in force."""
 _owners: dict[str, str] = {}
@@ -40,6 +43,7 @@ def load_entry(
     lines = "".join([f"{name}={path}\n" for name, path in folders.items()])
 
     def opens(typed: Mapping[str, Any]) -> Any:
+        _refuse_beside_fixed((op, folders.get("own", "")), entry)
         abi, loaded = entry.record["abi"], _behind.get(entry.key)
         if abi == PLAIN:
             loaded = library.plain(op, entry, open_library(op, entry), typed)
@@ -109,8 +113,21 @@ def _schemas(op: str, entry: Entry, handle: int, roots: Iterable[Any]) -> tuple[
     own, spaces = [{schema.partition(end)[0] for schema in schemas} for end in ("(", "::")]
     served = [*dict.fromkeys(line.partition("\t")[0] for line in lines)]
     if others := [name for name in served if name.partition("::")[0] not in spaces]:
-        _others[entry.key] = handle, others
+        _others[entry.key] = handle if entry.record["interface"] >= WITHDRAWS else 0, others
     return schemas, [name for name in served if name not in own and name not in others]
+
+
+def _is_fixed(entry: str) -> bool:
+    """Returns whether an entry has kernels for ops of other libraries that cannot be removed."""
+    return entry in _others and not _others[entry][0]
+
+
+def _refuse_beside_fixed(version_of: tuple[str, str], entry: Entry) -> None:
+    """Raises LoadError if the version in force has kernels for ops of other libraries that cannot be removed."""
+    for names in [_others[key][1] for key in _in_force.get(version_of, ()) if key != entry.key and _is_fixed(key)]:
+        problem = f"the version that is loaded has kernels for {', '.join(names)}, and an earlier opforge"
+        problem += " has built it so that they cannot be removed"
+        raise LoadError(version_of[0], entry.library, problem, "Load it in a new process")
 
 
 def _put_in_force(version_of: tuple[str, str], entry: str, folders: str) -> None:
@@ -118,23 +135,25 @@ def _put_in_force(version_of: tuple[str, str], entry: str, folders: str) -> None
 
     The next load of another version puts that one in force.
     """
-    before = _in_force.get(version_of, "")
-    if entry == before or not (entry in _others or before):
+    in_force = _in_force.get(version_of, [])
+    before = [key for key in in_force if key != entry]
+    if in_force == [entry] or not (entry in _others or before):
         return
+    _in_force[version_of] = [*before, entry]
+    for key in [key for key, (loaded, _typed) in library.by_entry.items() if loaded.__name__ == version_of[0]]:
+        _behind[key] = library.by_entry.pop(key)[0]
     handle, names = _others.get(entry, (0, ()))
     if entry in _behind and handle and (problem := library.call_register(handle, None, folders)):
         raise LoadError(version_of[0], str(_behind[entry].__file__), problem, "Load it in a new process")
-    if before in _others:
-        library.call_register(_others[before][0], None, None)
-        for name in _others[before][1]:
-            library.defined[before].pop(name, None)
+    for key in filter(_others.__contains__, before):
+        library.call_register(_others[key][0], None, None)
+        for name in _others[key][1]:
+            library.defined[key].pop(name, None)
     library.tag_compile_caches(entry, names)
     library.with_others.add(version_of[0])
     library.registrations += 1
-    _in_force[version_of] = entry
+    _in_force[version_of] = [entry]
     _behind.pop(entry, None)
-    for key in [key for key, (loaded, _typed) in library.by_entry.items() if loaded.__name__ == version_of[0]]:
-        _behind[key] = library.by_entry.pop(key)[0]
 
 
 def _load_torch(op: str, entry: Entry, roots: Iterable[Any]) -> LoadedOp | ModuleType:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from opforge.builders.declaration.build_plan import Step
 from opforge.cache.held import handles
 from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
+from opforge.foundation.environment import COMPILER_VARIABLES
 from opforge.foundation.files import MAX_RECORD_BYTES, read_file
 
 from . import jobserver, timeline
@@ -40,6 +41,7 @@ CACHE_ENV = {"CCACHE_NODIRECT": "1"}
 another one is found first now, or that __has_include has another answer."""
 CHOICES_OF_CCACHE = ("CCACHE_COMPILER", "CCACHE_CC")
 """Variables that make ccache start another compiler than the one of the command."""
+_NONE: Mapping[str, str] = {}
 PLAIN_OUTPUT_ENV = {"NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C", "CLICOLOR_FORCE": "0"}
 """Variables that give ninja's and the compilers' output the form that is parsed here. ninja removes all colours."""
 REMOTE_COMPILERS = frozenset({"distcc", "icecc"})
@@ -134,7 +136,7 @@ def run(
     on_progress: Progress | None = None,
     targets: Sequence[str] = (),
     share: int = 0,
-    known: Collection[str] = (),
+    known: Mapping[str, str] = _NONE,
 ) -> Outcome:
     """Runs the build in `folder`, with at most `jobs` compilers at once, or with the tokens of the jobserver in use.
 
@@ -148,19 +150,21 @@ def run(
         targets: The outputs to make; by default all.
         share: With a jobserver: the number of tokens to hold while `jobs` compilers run, because each of them needs
             more memory than a token stands for. With 0 each compiler takes a token.
-        known: The variables in the plan's key. A launcher changes no result: another compiler than the command's is
+        known: The variables in the plan's key. Compilers get them as they were then: another thread may change them
+            while this one waits for a lock. A launcher changes no result: another compiler than the command's is
             started only if the variable that names it is among them.
     """
     server, wanted = jobserver.current(), ("--", *map(_escaped_target, targets)) if targets else ()
-    unset = {name: "" for name in CHOICES_OF_CCACHE if os.environ.get(name) and name not in known}
+    names = {*COMPILER_VARIABLES, *CHOICES_OF_CCACHE}
+    variables = {name: value for name, value in os.environ.items() if name not in names} | {**known}
     if server is None:
-        return _run(folder, ("-j", str(jobs), *wanted), unset, on_progress, None)
+        return _run(folder, ("-j", str(jobs), *wanted), variables, on_progress, None)
     began = time.time()
     with server.token(max(1, share)):
         timeline.mark("wait for a free compiler", began)
         if share:
-            return _run(folder, ("-j", str(jobs), *wanted), unset, on_progress, server)
-        return _run(folder, (*server.arguments, *wanted), {**server.environment, **unset}, on_progress, server)
+            return _run(folder, ("-j", str(jobs), *wanted), variables, on_progress, server)
+        return _run(folder, (*server.arguments, *wanted), {**variables, **server.environment}, on_progress, server)
 
 
 def _escaped_target(name: str) -> str:
@@ -181,7 +185,7 @@ def _run(
     try:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **environment, **PLAIN_OUTPUT_ENV, **CACHE_ENV, "TMPDIR": folder},
+            env={**environment, **PLAIN_OUTPUT_ENV, **CACHE_ENV, "TMPDIR": folder},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

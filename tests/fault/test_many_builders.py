@@ -61,7 +61,7 @@ def outputs(processes):
 
 def test_processes_that_load_one_cold_op_build_it_once(folder, own_store):
     gate.close_gate(folder)
-    processes = start(folder, 3)
+    processes = start(folder, 3, OPFORGE_LOG=str(folder.parent / "events"))
     polling.wait_for(lambda: child_processes.compilers_in(folder))
     time.sleep(1.0)  # the others start, and wait
     assert len(child_processes.compilers_in(folder)) == 1
@@ -69,6 +69,7 @@ def test_processes_that_load_one_cold_op_build_it_once(folder, own_store):
     lines = [out.split() for out, _err in outputs(processes)]
     assert [value for value, _origin, _time in lines] == ["5"] * 3
     assert sorted(origin for _value, origin, _time in lines) == ["built"] + ["cache"] * 2
+    assert (folder.parent / "events").read_text().count('"event": "build"') == 1
     assert len(os.listdir(own_store / "v2" / "entries")) == 1
     assert os.listdir(own_store / "v2" / "staging") == []
 

@@ -26,7 +26,7 @@ from opforge.foundation.remembered_values import FlatStamps
 from . import library, machine
 from .library import PACKAGE_LAYER, Entry
 
-INTERFACE = 1
+INTERFACE = 2
 """The number of what the headers of the root `opforge_abi` compile into a library, and the loader relies on. It rises
 when that changes, fixes included; a test holds the digest of these headers without their comments."""
 LISTED, FETCHED = "descriptions", "fetched"

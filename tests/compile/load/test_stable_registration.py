@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 
 import pytest
 from support import sample_ops, text_files
@@ -15,6 +17,15 @@ from opforge.programs import save
 
 torch = pytest.importorskip("torch", reason="pip install torch")
 pytestmark = pytest.mark.usefixtures("precompiled")
+
+
+@contextlib.contextmanager
+def interrupted_registration(monkeypatch):
+    """Has a signal come while a library registers its ops: Python raises its exception right behind that."""
+    register = library.call_register
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "call_register", lambda *given: register(*given) or signal.raise_signal(signal.SIGINT))
+        yield
 
 
 def test_a_function_of_another_library_or_op_is_a_clash_until_that_library_is_gone(tmp_path):
@@ -136,7 +147,8 @@ def test_the_error_for_a_source_that_registers_nothing_shows_how_to_register(tmp
     assert os.listdir(own_store / "v2" / "staging") == []
 
 
-def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
+def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path, monkeypatch):
+    """Also if a signal ends the load right behind their registration, and they are loaded again."""
     folder = tmp_path / "op"
     name = sample_ops.unique_name("split")
     folder.mkdir()
@@ -154,8 +166,11 @@ def test_the_registration_blocks_of_several_sources_make_one_library(tmp_path):
             f"STABLE_TORCH_LIBRARY_IMPL({name}, CompositeExplicitAutograd, m) "
             f'{{ m.impl("{function}", TORCH_BOX(&run)); }}\n',
         )
-    op = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])().load()
-    assert (op.f(1), op.g(1)) == (2, 3)
+    builder = sample_ops.builder_class(folder, name, sources=["defs.cpp", "f.cpp", "g.cpp"])()
+    with pytest.raises(KeyboardInterrupt), interrupted_registration(monkeypatch):
+        builder.load()
+    op = builder.load()
+    assert (op.f(1), op.g(1)) == (2, 3) and op.f is getattr(torch.ops, name).f.default
 
 
 SERVES_OTHERS = """\
@@ -199,6 +214,11 @@ def test_of_kernels_for_the_ops_of_another_library_those_of_the_version_that_was
             assert named == ({op.__entry__.key} if has_it else set())
         assert version == 4 or others.f(1) == version
     assert (ops[2].own(1), ops[4].own(1)) == (2, 4)
+    with pytest.raises(KeyboardInterrupt), interrupted_registration(monkeypatch):
+        builders[2].load()
+    assert [(builders[version].load() is ops[version], others.f(1)) for version in (3, 2, 3)] == [
+        (True, 3), (True, 2), (True, 3)
+    ]  # fmt: skip
     monkeypatch.setitem(library.defined, op.__entry__.key, {"::": None})  # as of blocks of TORCH_LIBRARY_IMPL
     assert save._entry("program.pt2", op).key == op.__entry__.key
     space._destroy()

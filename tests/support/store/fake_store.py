@@ -15,6 +15,7 @@ from opforge.cache.records.entry import read_record
 from opforge.cache.records.inputs import Dependency, Inputs
 from opforge.cache.single_flight import BuildResult
 from opforge.cache.store import Store
+from opforge.fast_path.lookup import INTERFACE
 
 ME = frozenset({os.geteuid()})
 TRUSTED = ("torch", "python", "system")
@@ -26,7 +27,7 @@ LOADABLE = {
     "python_module": False,
     "torch_target": "",
     "user_flags": {},
-    "interface": 1,
+    "interface": INTERFACE,
     "built_with_torch": "",
     "machine": os.uname().machine,
     "portable": False,

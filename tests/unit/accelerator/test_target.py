@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+from opforge.accelerator import archs
 from opforge.accelerator.target import Target
 from opforge.errors import SettingError
 
@@ -95,6 +96,10 @@ def test_an_invalid_target_is_an_error_with_the_column(text, message):
 )
 def test_a_name_is_printed_as_its_architectures(text, printed):
     assert str(Target.parse(text)) == printed
+
+
+def test_lists_of_the_same_architectures_have_one_form():
+    assert archs.canonical("hip", ("gfx942", "gfx90a", "gfx942")) == ("gfx90a", "gfx942")
 
 
 def test_a_target_is_a_value():

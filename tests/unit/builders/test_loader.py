@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import threading
 
 import pytest
 
+from opforge.builders import loader
+from opforge.errors import LoadError
 from opforge.fast_path import library
+from opforge.fast_path.library import Entry, LoadedOp
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -31,3 +35,26 @@ def test_a_child_that_was_forked_while_a_thread_was_loading_can_load():
     finally:
         leave.set()
         thread.join()
+
+
+def test_beside_a_library_whose_kernels_for_others_cannot_be_removed_no_other_version_is_loaded(monkeypatch):
+    """The registration of the first interface takes no null, and would read there."""
+    entries = [Entry(f"key {each}", "", {"abi": "c", "interface": each, "file": "x.so"}, "layer") for each in (2, 1)]
+    for module, name, replacement in (
+        (loader, "open_library", lambda *_: 7),
+        (loader, "_others", {}),
+        (loader, "_in_force", {}),
+        (library, "described", lambda _handle: ([], "aten::f\t")),
+        (library, "call_register", lambda *given: called.append(given) or ""),
+        (library, "plain", lambda op, entry, *_: loader._schemas(op, entry, 7, ()) and LoadedOp(op, entry, None, ())),
+        (loader.kernel_types, "check", lambda *_: None),
+        (library, "tag_compile_caches", lambda *_: None),
+        (library, "defined", collections.defaultdict(dict)),
+    ):
+        monkeypatch.setattr(module, name, replacement)
+    called = []
+    newer, older = (loader.load_entry("op", entry, {}, {}) for entry in entries)
+    assert called == [(7, None, None)]  # the newer one's kernels were removed
+    with pytest.raises(LoadError, match=r"kernels for aten::f, .* cannot be removed. Load it in a new process"):
+        loader.load_entry("op", entries[0], {}, {})
+    assert loader.load_entry("op", entries[1], {}, {}) is older is not newer and len(called) == 1

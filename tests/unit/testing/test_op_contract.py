@@ -11,7 +11,7 @@ from support.contracts import wrong_ops
 
 from opforge.ops import reference
 from opforge.ops.cases import ORDINARY, Case, Promise
-from opforge.testing import OpContract
+from opforge.testing import OpContract, comparison
 from opforge.testing.tensors import mapped
 
 
@@ -445,6 +445,12 @@ def test_errors_that_a_case_allows_by_element():
     strict = square_case(op_of(wrong_ops.of_low_precision), tolerance=lambda x: 1e-9 * (x * x).abs(), promises=())
     with pytest.raises(AssertionError, match=r"elements differ; \[0\] is .*, expected .* within "):
         contract_of(strict)().test_results_agree_with_float64()
+
+
+def test_an_error_of_just_what_a_case_allows_is_none():
+    case = replace(square_case(), reference=lambda x: x * 0, tolerance=torch.ones_like)
+    for result, is_far in ((1.0, False), (1.0 + torch.finfo(torch.float32).eps, True)):
+        assert bool(comparison.problem(case, [torch.full((2,), result)], (torch.ones(2),))) == is_far
 
 
 def test_checks_say_what_no_reference_does():

@@ -160,6 +160,7 @@ def test_a_config_that_changes_the_result_is_refused(timed_run):
     assert [other["config"]["block"] for other in refused] == [128, 256]
     text = "refused, because result 0 differs from the reference in float64: 1 of 100 elements differ; [99] is 7.0"
     assert [other["why"].startswith(text) for other in refused] == [True, True]
+    assert run._line("ein großer Fehler") == r"ein gro\xdfer Fehler"  # the page is ASCII
 
 
 def test_a_run_that_was_stopped_goes_on(timed_run):

@@ -92,7 +92,7 @@ def test_a_version_1_limit_in_a_containers_view_is_found(tmp_path):
     files = {
         "proc/meminfo": MEMINFO,
         "proc/self/cgroup": "8:memory:/docker/abc\n0::/docker/abc\n",
-        "proc/self/mountinfo": "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+        "proc/self/mountinfo": "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup none rw,memory\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2000 * KB}\n",
         "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{1800 * KB}\n",
         "sys/fs/cgroup/memory/memory.stat": f"inactive_file 7\ntotal_inactive_file {300 * KB}\n",

@@ -46,11 +46,15 @@ def test_the_output_of_a_real_failed_build_is_explained(tmp_path):
     assert str(error).startswith(f"x: compile x.cpp failed: x.cpp:3:4: error: bad\ncommand: {failing} -c x.cpp\n")
 
 
-def test_the_environment_and_the_working_folder_do_not_change(tmp_path):
+def test_the_environment_and_the_working_folder_do_not_change(tmp_path, monkeypatch):
+    """The variables in the plan's key are as they were then, and another one that compilers read is not set."""
+    monkeypatch.setenv("CPATH", "/later")
+    monkeypatch.setenv("LIBRARY_PATH", "/later")
     before, folder = dict(os.environ), os.getcwd()
-    ninja.write_build_file(str(tmp_path), [Step("x", (), ("sh", "-c", "echo $LC_ALL $TMPDIR > x"), "x")])
-    assert ninja.run(str(tmp_path), 1).status == 0
-    assert (tmp_path / "x").read_text() == f"C {tmp_path}\n"
+    command = "echo $LC_ALL $TMPDIR $CPATH ${LIBRARY_PATH-none} > x"
+    ninja.write_build_file(str(tmp_path), [Step("x", (), ("sh", "-c", command), "x")])
+    assert ninja.run(str(tmp_path), 1, known={"CPATH": "/planned"}).status == 0
+    assert (tmp_path / "x").read_text() == f"C {tmp_path} /planned none\n"
     assert dict(os.environ) == before and os.getcwd() == folder
 
 

@@ -151,15 +151,18 @@ OPFORGE_EXPORT const char* opforge_describe() {
 // `suffix`. `roots` are lines "NAME=FOLDER". Returns null, or the reason why nothing was registered.
 //
 // Without a suffix (null) only the kernels for ops of others are registered again; without roots too, they are removed.
+// A second call with the same suffix does so too: a signal may have ended the load right behind the first one.
 OPFORGE_EXPORT const char* opforge_register(const char* suffix, const char* roots) {
-    static std::string problem;
-    opforge::Registration* own = nullptr;  // never deleted if all goes well: deleting one would remove its ops
+    static std::string problem, registered;  // the latter is a line with the suffix of its own ops
+    opforge::Registration* own = nullptr;    // never deleted if all goes well: deleting one would remove its ops
     problem.clear();
     opforge::undo(opforge::for_others());
     if (!roots) {
         return nullptr;
     }
     opforge::roots() = roots;
+    const std::string line = suffix ? std::string(suffix) + "\n" : "";
+    suffix = line == registered ? nullptr : suffix;
     for (const bool definitions : {true, false}) {
         for (const opforge::Block* block = opforge::Block::first(); block; block = block->next) {
             if (block->defines == definitions && problem.empty()) {
@@ -172,6 +175,7 @@ OPFORGE_EXPORT const char* opforge_register(const char* suffix, const char* root
         }
     }
     if (problem.empty()) {
+        registered = suffix ? line : registered;
         return nullptr;
     }
     opforge::undo(opforge::for_others());
