@@ -333,11 +333,13 @@ def test_a_module_of_the_program_with_a_name_of_pythons_library_is_described(tmp
             "import numpy\nV = numpy.frompyfunc(lambda x: x, 1, 1)\ndef fake(): return V(1)",
             "a value of numpy.ufunc has no description (no installed package has <lambda> (vectorized))",
         ),
-        ("V = [[] for _ in range(200_001)]\ndef fake(): return V", "it depends on more than 200000 values"),
-        ("V = bytes((64 << 20) + 1)\ndef fake(): return V", "it depends on more than 64 MiB of values"),
+        ("V = [[] for _ in range(1001)]\ndef fake(): return V", "it depends on more than 1000 values"),
+        ("V = bytes((1 << 20) + 1)\ndef fake(): return V", "it depends on more than 1 MiB of values"),
     ],
 )
-def test_what_has_no_description_is_an_error_that_says_where(text, reason):
+def test_what_has_no_description_is_an_error_that_says_where(text, reason, monkeypatch):
+    monkeypatch.setattr(described, "MAX_VALUES", 1000)
+    monkeypatch.setattr(described, "MAX_BYTES", 1 << 20)
     with pytest.raises(UndescribedError) as caught:
         digest_of(text)
     assert reason in str(caught.value) and ", in " in str(caught.value) and "fake" in str(caught.value)
