@@ -14,6 +14,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
+from opforge.foundation.lazy_torch import torch
+
 Call = Callable[[], object]
 OURS = "opforge"
 """The contender that a case is about. It must run; the others may be missing."""
@@ -106,8 +108,6 @@ class Place:
 
     def torch_dtype(self) -> Any:
         """Returns the dtype as torch's; float32 for "any"."""
-        import torch
-
         return torch.float32 if self.dtype == ANY else getattr(torch, self.dtype)
 
     def draw(self, *shape: int, seed: int = 1, dtype: Any = None) -> Any:
@@ -115,8 +115,6 @@ class Place:
 
         They are normally distributed.
         """
-        import torch
-
         values = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
         return values.to(self.torch_dtype() if dtype is None else dtype).to(self.device)
 

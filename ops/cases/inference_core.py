@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, TORCH, compiled
@@ -82,16 +83,12 @@ def _rms_pre_norm(out: Tensor, _sum: Tensor, rows: Tensor, residual: Tensor, *re
 
 def _inputs(outs: int, rows: int, vectors: int, number: float, place: Place) -> tuple[Any, ...]:
     """Returns memory for results, tensors of rows, vectors of their channels, and a number."""
-    import torch
-
     drawn = [place.draw(*place.shape, seed=seed) for seed in range(rows)]
     rest = [place.draw(place.shape[-1], seed=10 + seed) for seed in range(vectors)]
     return *(torch.zeros_like(drawn[0]) for _ in range(outs)), *drawn, *rest, number
 
 
 def _inputs_of_a_gate(number: int, place: Place) -> tuple[Any, ...]:
-    import torch
-
     rows, bias = place.draw(*place.shape), place.draw(place.shape[-1], seed=2)
     return torch.zeros_like(rows[..., ::2].contiguous()), rows, bias, number
 
@@ -289,8 +286,6 @@ def _inputs_of_a_product(place: Place) -> tuple[Any, ...]:
 
 
 def _products(inputs: Prepared) -> Call:
-    import torch
-
     rows, weight, gamma = inputs.arguments
     suffix = {torch.float32: "fp32", torch.bfloat16: "bf16"}[rows.dtype]
     function, none = getattr(inputs.loaded, f"rms_qkv_gemm_{suffix}"), torch.empty(1)
@@ -316,8 +311,6 @@ def _chosen(place: Place) -> tuple[Any, ...]:
 
 
 def _tokens_of_experts(chosen: Tensor, tokens: Tensor) -> Tensor:
-    import torch
-
     return torch.einsum("sec,sm->ecm", chosen, tokens)
 
 
