@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton import activations as builders
-from opforge.builders.triton_op_builder.launching import Grid, Kernels
+from opforge.builders.triton_op_builder.launching import Grid
 
 from . import registry
 
@@ -44,10 +44,8 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return y
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"gelu": gelu} if kernels.op == GELU else {"swiglu": swiglu}
+bind_gelu = registry.binding({"gelu": gelu})
+bind_swiglu = registry.binding({"swiglu": swiglu})
 
 
 def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -> Tensor:

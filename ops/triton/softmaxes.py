@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton.softmax import SIZES, TritonSoftmaxBuilder
-from opforge.builders.triton_op_builder.launching import Kernels
 
 from . import registry
 
@@ -25,10 +24,7 @@ def softmax(x: Tensor) -> Tensor:
     return y
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"softmax": softmax}
+bind = registry.binding({"softmax": softmax})
 
 
 def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
