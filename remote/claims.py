@@ -109,8 +109,7 @@ class Claim:
     @staticmethod
     def _fields(stored: StoredObject) -> dict[str, Any]:
         try:
-            fields: dict[str, Any] = schema.parse(stored.data, CLAIM)
-            return fields
+            return schema.parse(stored.data, CLAIM)
         except FormatError:
             return {}
 

@@ -143,8 +143,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
     def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the host's one generator."""
-        generator: torch.Generator = self._torch.default_generator
-        return generator
+        return self._torch.default_generator
 
     # memory
 
@@ -235,8 +234,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return frozenset(found)
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
-        tensor_class: Callable[..., torch.Tensor] = getattr(self._torch, _TENSOR_CLASSES[dtype])
-        return tensor_class
+        return getattr(self._torch, _TENSOR_CLASSES[dtype])
 
     # pinning: no device copies from host memory, so nothing needs page-locking
 

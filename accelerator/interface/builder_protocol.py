@@ -66,5 +66,4 @@ VAR_KEYWORDS = 8
 
 
 def _parameters(code: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return names
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -48,8 +48,7 @@ class Toolchain(ABC):
             device = spec.target.device
             reason = f"portable libraries are built for the CPU; the compiler for {device} needs this system's own"
             raise OpIncompatibleError(spec.name, str(spec.target), [reason])
-        toolchain: Toolchain = cls(layout, disk)  # type: ignore[call-arg]
-        return toolchain
+        return cls(layout, disk)  # type: ignore[call-arg]
 
     @property
     def precompiles(self) -> bool:

@@ -339,10 +339,7 @@ class Case:
                 f"the case {self.name!r} names the function {self.function!r} of an op, and no op was loaded: expected"
                 " the op's builder, which names the case: MODULE:Builder, instead of the case itself"
             )
-        found: Callable[..., Any] = (
-            getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
-        )
-        return found
+        return getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
 
     def prepare(self, place: Place, loaded: Any = None) -> Prepared:
         """Creates the inputs of a size, for a loaded op."""

@@ -106,8 +106,7 @@ def _step(
     for index, param in enumerate(params):
         own = {names.get(name, name): tensors[index] for name, tensors in states.items()}
         optimizer.state[param] = {"step": number(), **own}
-    step: Call = optimizer.step
-    return step
+    return optimizer.step
 
 
 def _ours(rule: Rule, inputs: Prepared) -> Call:

@@ -51,8 +51,7 @@ def compiled(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
     if place.quick:
         raise MissingError("not with --quick: it compiles first, which takes seconds")
     torch._dynamo.reset()  # it compiles a function for a few shapes only
-    made: Callable[..., Any] = torch.compile(function, dynamic=False)
-    return made
+    return torch.compile(function, dynamic=False)
 
 
 @functools.cache

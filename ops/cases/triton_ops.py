@@ -37,8 +37,7 @@ Function = Callable[..., Any]
 
 def _op(name: str, _loaded: Any) -> Function:
     """Returns an op of torch that the loaded op has bound."""
-    found: Function = getattr(torch.ops.opforge_triton, name).default
-    return found
+    return getattr(torch.ops.opforge_triton, name).default
 
 
 def _case(

@@ -30,8 +30,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     The result has x's dtype; arithmetic is in float32. Raises ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _gelu_call(x, approximate)
-    return y
+    return _gelu_call(x, approximate)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
@@ -40,8 +39,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     The arguments may be the halves of one tensor, which are not copied. Raises ValueError, TypeError,
     KernelLaunchError.
     """
-    y: Tensor = _swiglu_call(gate, up)
-    return y
+    return _swiglu_call(gate, up)
 
 
 bind_gelu = registry.binding({"gelu": gelu})

@@ -20,8 +20,7 @@ def softmax(x: Tensor) -> Tensor:
 
     Raises ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _call(x)
-    return y
+    return _call(x)
 
 
 bind = registry.binding({"softmax": softmax})

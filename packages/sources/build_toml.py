@@ -168,8 +168,7 @@ def builder_of(table: dict[str, Any], path: str, folder: str, provided: Mapping[
 
 def _made(attributes: dict[str, Any], target: Target | None, portable: bool) -> OpBuilder:
     kind = type("HubKernelBuilder", (OpBuilder,), {**attributes, "__module__": __name__})
-    made: OpBuilder = kind(target, portable=True) if portable else kind(target)
-    return made
+    return kind(target, portable=True) if portable else kind(target)
 
 
 def _needed(kernels: list[Fields], provided: Mapping[str, str]) -> list[str]:

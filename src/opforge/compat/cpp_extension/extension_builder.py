@@ -58,8 +58,7 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    builder: ExtensionBuilder = _builder(ExtensionBuilder, ext, command)
-    return builder
+    return _builder(ExtensionBuilder, ext, command)
 
 
 class FacadeBuilder(ExtensionBuilder):
@@ -74,8 +73,7 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    builder: FacadeBuilder = _builder(FacadeBuilder, ext, command)
-    return builder
+    return _builder(FacadeBuilder, ext, command)
 
 
 def error_text(ext: Any, error: Exception) -> str:
