@@ -65,7 +65,7 @@ class ProcessMemory:
         """Returns the machine's memory, or the cgroup's limit if that is lower, as they were within the last second."""
         if monotonic() >= self._limits_end:
             self._limits = memory_limits(self._root)
-            memory = field(read_text(self._root, "proc/meminfo"), "MemTotal") or _physical_memory()
+            memory = field(read_text(self._root, "proc/meminfo"), "MemTotal") or _PAGE * os.sysconf("SC_PHYS_PAGES")
             self._total = min([memory, *(limit.size for limit in self._limits)])
             self._limits_end = monotonic() + LIMITS_LAST
         return self._total
@@ -93,7 +93,3 @@ class ProcessMemory:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def _physical_memory() -> int:
-    return _PAGE * os.sysconf("SC_PHYS_PAGES")

@@ -123,14 +123,6 @@ def _fio(engine: str, options: Callable[[Job], list[str]], done: Callable[[Job],
     return call
 
 
-def _fio_whole(job: Job) -> list[str]:
-    return ["--bs=1M", f"--rw={job.verb}"]
-
-
-def _fio_random(job: Job) -> list[str]:
-    return ["--bs=4k", "--rw=randread", "--norandommap", f"--io_size={job.place.size * ROW}"]
-
-
 def _random(spread: bool, inputs: Prepared) -> Call:
     """Returns reads from random places, each in one list of offsets.
 
@@ -167,7 +159,7 @@ def _is_read_back(loaded: Any, _device: str) -> None:
 def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = False) -> Case:
     rivals: dict[str, Callable[[Prepared], Call]] = {TORCHS: partial(_whole, False)}
     for name in FIO:
-        rivals[name] = partial(_fio, name.split()[1], _fio_whole, lambda job: job.size)
+        rivals[name] = partial(_fio, name.split()[1], lambda job: ["--bs=1M", f"--rw={job.verb}"], lambda job: job.size)
     rivals[DEEPSPEED] = _deepspeed
     goals = {"baseline": 0.85} if in_memory else {"baseline": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
     return Case(
@@ -189,7 +181,12 @@ def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = Fa
 def _random_case() -> Case:
     rivals: dict[str, Callable[[Prepared], Call]] = {SPREAD: partial(_random, True)}
     for name in FIO:
-        rivals[name] = partial(_fio, name.split()[1], _fio_random, lambda job: job.place.size * ROW)
+        rivals[name] = partial(
+            _fio,
+            name.split()[1],
+            lambda job: ["--bs=4k", "--rw=randread", "--norandommap", f"--io_size={job.place.size * ROW}"],
+            lambda job: job.place.size * ROW,
+        )
     return Case(
         "random reads of 4 KiB, depth 128, O_DIRECT",
         lambda place: _job("read", RANDOM_DEPTH, False, place, RANDOM_FILE),

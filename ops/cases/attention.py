@@ -75,10 +75,6 @@ Attend = Callable[[Attended], "Tensor"]
 """Attention of the inputs, by one of the contenders."""
 
 
-def _attended(inputs: Prepared) -> Attended:
-    return Attended(inputs.arguments[2:5], tuple(inputs.arguments[5]))
-
-
 def _ours(inputs: Attended) -> Tensor:
     from opforge.ops.evoformer import evoformer_attention
 
@@ -92,7 +88,7 @@ def _masked(inputs: Attended) -> Tensor:
 
 
 def _forward(run: Attend, inputs: Prepared) -> Call:
-    return partial(run, _attended(inputs))
+    return partial(run, Attended(inputs.arguments[2:5], tuple(inputs.arguments[5])))
 
 
 def _both_ways(run: Attend, inputs: Prepared) -> Call:

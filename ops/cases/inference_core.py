@@ -292,11 +292,6 @@ def _products(inputs: Prepared) -> Call:
     return lambda: function(rows, weight, none, gamma, EPS, False, True)
 
 
-def _products_amount(size: int, itemsize: int) -> float:
-    """Returns the bytes of the rows, their norm, the weights and the product."""
-    return itemsize * (2 * size * CHANNELS + CHANNELS * PRODUCTS + size * PRODUCTS)
-
-
 def _torch_products(inputs: Prepared) -> Call:
     from torch.nn import functional
 
@@ -308,10 +303,6 @@ def _chosen(place: Place) -> tuple[Any, ...]:
     """Returns which tokens each of two slots of three experts takes, and the tokens."""
     tokens, channels = place.shape
     return place.draw(tokens, 3, 2), place.draw(tokens, channels, seed=2)
-
-
-def _tokens_of_experts(chosen: Tensor, tokens: Tensor) -> Tensor:
-    return torch.einsum("sec,sm->ecm", chosen, tokens)
 
 
 def _relu(rows: Tensor, bias: Tensor) -> Tensor:
@@ -329,7 +320,7 @@ INFERENCE = (
         ours=_products,
         rivals={TORCH: _torch_products, DEEPSPEED: _deepspeed},
         baseline=(TORCH,),
-        amount=_products_amount,
+        amount=lambda size, itemsize: itemsize * (2 * size * CHANNELS + CHANNELS * PRODUCTS + size * PRODUCTS),
         operations=lambda size: 2.0 * size * CHANNELS * PRODUCTS,
         unit=TIME,
         quick=(64,),
@@ -347,7 +338,7 @@ INFERENCE = (
         "tokens of experts",
         _chosen,
         "einsum_sec_sm_ecm_fp32",
-        reference=_tokens_of_experts,
+        reference=lambda chosen, tokens: torch.einsum("sec,sm->ecm", chosen, tokens),
         shapes=((1, 1), (7, 33)),
         tolerance=1e-5,
         refused_dtypes=(),

@@ -23,10 +23,6 @@ def _handle_call(place: Place, handle: object) -> Call:
     return call
 
 
-def _ours(inputs: Prepared) -> Call:
-    return _handle_call(inputs.place, inputs.loaded.pin_handle())
-
-
 def _torch(inputs: Prepared) -> Call:
     if not torch.accelerator.is_available():
         raise MissingError("it needs a GPU to lock memory")
@@ -69,7 +65,7 @@ PIN_MEMORY = (
         lambda place: (),
         checks={"memory is zero, and locked until it is freed": _is_locked},
         sizes=SIZES,
-        ours=_ours,
+        ours=lambda inputs: _handle_call(inputs.place, inputs.loaded.pin_handle()),
         rivals={TORCH: _torch, DEEPSPEED: _deepspeed, FILL: _fill},
         baseline=(FILL,),
         amount=lambda size, itemsize: size,

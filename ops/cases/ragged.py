@@ -239,10 +239,6 @@ def _to_take_last(place: Place) -> tuple[Any, ...]:
     return values.new_zeros(sequences, width), values, head.to(place.device), states.to(place.device)
 
 
-def _last(_out: Tensor, values: Tensor, _head: Tensor, states: Tensor) -> Tensor:
-    return values[(states[:, 0] + states[:, 1] - 1).long()]
-
-
 def _to_choose(place: Place) -> tuple[Any, ...]:
     """Returns counts so far, memory for scores, experts and offsets, logits [tokens, experts], and their number."""
     tokens, experts, top = place.shape
@@ -437,7 +433,7 @@ RAGGED_OPS = (
         "the last token of each sequence",
         _to_take_last,
         "gather_for_logits",
-        reference=_last,
+        reference=lambda _out, values, _head, states: values[(states[:, 0] + states[:, 1] - 1).long()],
         dtypes=(*FLOATS, "float64"),
         shapes=((1, 1), (3, 15), (5, 1025)),
         outputs=("final_token_acts",),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
-from opforge.ops.cases.case import Call, Case, Place, Prepared, Promise
+from opforge.ops.cases.case import Case, Place, Promise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,13 +142,11 @@ def _softmax_inputs(place: Place) -> tuple[Any, ...]:
     return dy, x.float().softmax(-1).to(x.dtype)
 
 
-def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
-    return y * (dy - (dy * y).sum(-1, keepdim=True))
-
-
 SOFTMAX = (
     *_of_columns("softmax", "softmax", partial(_rows, 1, 0, ()), _softmax),
-    *_of_columns("its gradient", "softmax_backward", _softmax_inputs, _softmax_backward),
+    *_of_columns(
+        "its gradient", "softmax_backward", _softmax_inputs, lambda dy, y: y * (dy - (dy * y).sum(-1, keepdim=True))
+    ),
 )
 
 
@@ -224,10 +222,6 @@ def _quantizer(_loaded: Any) -> Function:
     return call
 
 
-def _quantizing(inputs: Prepared) -> Call:
-    return partial(_op("quantize", None), *inputs.arguments)
-
-
 def _codes(group: int, bits: int, symmetric: bool, place: Place) -> tuple[Any, ...]:
     """Returns codes, any bytes, and scales and offsets, of a call of dequantize."""
     random = torch.Generator().manual_seed(0)
@@ -258,7 +252,7 @@ def _quantize_case(name: str, group: int, bits: int, symmetric: bool, **more: An
     common["integers"] = 1  # where a rounding decides
     inputs = partial(_to_quantize, group, bits, symmetric)
     case = _case(f"{name} to {bits} bits, {_kind(symmetric)}", "", inputs, _quantize, **common, **more)
-    return replace(case, function=_quantizer, ours=_quantizing)
+    return replace(case, function=_quantizer, ours=lambda inputs: partial(_op("quantize", None), *inputs.arguments))
 
 
 def _kind(symmetric: bool) -> str:

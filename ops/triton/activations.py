@@ -75,10 +75,6 @@ def _gelu_forward(x: Tensor, approximate: str) -> Tensor:
     return _launch_gelu("forward", approximate, {"x": x})
 
 
-def _gelu_backward(dy: Tensor, x: Tensor, approximate: str) -> Tensor:
-    return _launch_gelu("backward", approximate, {"the gradient": dy, "x": x})
-
-
 def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> list[Tensor]:
     registry.check_same(SWIGLU, inputs)
     like = next(iter(inputs.values()))
@@ -138,17 +134,17 @@ def _fake(x: Tensor, *_others: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _fake_two(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    return _fake(gate), _fake(up)
-
-
 _gelu = registry.define("gelu(Tensor x, str approximate) -> Tensor", _gelu_forward, _fake)
 _gelu_gradient = registry.define_gradient(
-    "gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake
+    "gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor",
+    lambda dy, x, approximate: _launch_gelu("backward", approximate, {"the gradient": dy, "x": x}),
+    _fake,
 )
 _swiglu = registry.define("swiglu(Tensor gate, Tensor up) -> Tensor", _swiglu_forward, _fake)
 _swiglu_gradient = registry.define_gradient(
-    "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)", _swiglu_backward, _fake_two
+    "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)",
+    _swiglu_backward,
+    lambda dy, gate, up: (_fake(gate), _fake(up)),
 )
 
 
@@ -165,9 +161,7 @@ def _save_swiglu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _swiglu_autograd(ctx: Any, dy: Tensor) -> Any:
-    return _swiglu_gradient(dy, *ctx.saved_tensors)
-
-
 _gelu_call = registry.differentiable(_gelu, _gelu_forward, _save_gelu, _gelu_autograd)
-_swiglu_call = registry.differentiable(_swiglu, _swiglu_forward, _save_swiglu, _swiglu_autograd)
+_swiglu_call = registry.differentiable(
+    _swiglu, _swiglu_forward, _save_swiglu, lambda ctx, dy: _swiglu_gradient(dy, *ctx.saved_tensors)
+)

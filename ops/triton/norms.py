@@ -231,13 +231,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _rms_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ...]:
-    return (*_rms_gradient(dy, *ctx.saved_tensors), None)
-
-
-def _layer_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ...]:
-    return (*_layer_gradient(dy, *ctx.saved_tensors), None)
-
-
-_rms_call = registry.differentiable(_rms_forward, _rms, _save, _rms_autograd)
-_layer_call = registry.differentiable(_layer_forward, _layer, _save, _layer_autograd)
+_rms_call = registry.differentiable(
+    _rms_forward, _rms, _save, lambda ctx, dy, *_statistics: (*_rms_gradient(dy, *ctx.saved_tensors), None)
+)
+_layer_call = registry.differentiable(
+    _layer_forward, _layer, _save, lambda ctx, dy, *_statistics: (*_layer_gradient(dy, *ctx.saved_tensors), None)
+)

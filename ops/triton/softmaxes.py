@@ -78,8 +78,4 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(output)
 
 
-def _autograd(ctx: Any, dy: Tensor) -> Any:
-    return _gradient(dy, *ctx.saved_tensors)
-
-
-_call = registry.differentiable(_softmax, _forward, _save, _autograd)
+_call = registry.differentiable(_softmax, _forward, _save, lambda ctx, dy: _gradient(dy, *ctx.saved_tensors))

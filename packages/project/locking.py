@@ -55,7 +55,10 @@ def make(
             raise
         raise KernelLockError(_path(folder), [f"{error.what}: {error.reason}"], another(name)) from error
     say([choice.verified for choice in choices])
-    lock = LockFile(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
+    lock = LockFile(
+        {name: _shown(numbers) for name, numbers in needed.kernels},
+        tuple(_locked(choice, needed, choices) for choice in choices),
+    )
     warnings = [
         f"warning: {verified.release.name} {verified.release.version} was withdrawn: {verified.withdrawn}"
         for verified in (choice.verified for choice in choices)
@@ -78,10 +81,6 @@ def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:
     if kernel is None or kernel.version not in numbers:
         return numbers
     return version.exactly(kernel.version)
-
-
-def _ranges(needed: Required) -> dict[str, str]:
-    return {name: _shown(numbers) for name, numbers in needed.kernels}
 
 
 def _shown(numbers: Range) -> str:

@@ -174,7 +174,7 @@ def _print(results: Sequence[Checked]) -> None:
                     row.of_copy,
                 )
             ),
-            _first_line(row),
+            (row.reason or row.note).partition("\n")[0],
         )
         for row in results
     ]
@@ -193,10 +193,6 @@ def _print(results: Sequence[Checked]) -> None:
     states = Counter(row.state for row in results)
     heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
     click.echo("unchecked: the op was loaded and called, and it has no reference.")
-
-
-def _first_line(row: Checked) -> str:
-    return (row.reason or row.note).partition("\n")[0]
 
 
 def _number(value: float | None) -> str:

@@ -276,15 +276,11 @@ def _print(content: Mapping[str, Any]) -> None:
             (
                 kernel["launched"] or readable[kernel["name"]],
                 kernel["arch"],
-                *(_number_text(kernel[field]) for field in fields),
+                *("?" if kernel[field] is None else str(kernel[field]) for field in fields),
             )
             for kernel in content["kernels"]
         ]
         show_table(("KERNEL", "ARCH", *columns), kernels, columns)
-
-
-def _number_text(value: int | None) -> str:
-    return "?" if value is None else str(value)
 
 
 def _print_host(content: Mapping[str, Any]) -> None:

@@ -299,13 +299,9 @@ def _pickler(module: Any) -> None:
     def init(self: Any, *arguments: Any, **named: Any) -> None:
         original(self, *arguments, **named)
         if observers:
-            self.dispatch_table[torch.memory_format] = _format_parts
+            self.dispatch_table[torch.memory_format] = lambda value: (str, (str(value),))
 
     kind.__init__ = functools.wraps(original)(init)
-
-
-def _format_parts(value: Any) -> tuple[Any, ...]:
-    return str, (str(value),)
 
 
 def _load_async(module: Any) -> None:
