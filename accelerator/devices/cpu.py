@@ -88,8 +88,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         A number stands for a process, so it may exceed `device_count()`. A `torch.device` without one changes nothing.
         No core is bound: the launcher does that.
         """
-        index = self.index_of(device_index)
-        if index is not None:
+        if (index := self.index_of(device_index)) is not None:
             self._thread.device = index
 
     def current_device(self) -> int:
@@ -106,8 +105,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
         Only the nodes in OPFORGE_VISIBLE_NUMA_NODES count, if it is set. The result is at least 1.
         """
-        local_size = _whole_number("LOCAL_SIZE", "the number of processes on this machine")
-        if local_size:
+        if local_size := _whole_number("LOCAL_SIZE", "the number of processes on this machine"):
             return local_size
         from opforge.accelerator.host.topology import usable_cpus, usable_nodes
 

@@ -60,8 +60,7 @@ class NullAccelerator(OneGenerator, Accelerator):
 
     def set_device(self, device_index: Device) -> None:
         """Makes this number the result of `current_device`. A torch.device without a number changes nothing."""
-        index = self.index_of(device_index)
-        if index is not None:
+        if (index := self.index_of(device_index)) is not None:
             self._device = index
 
     def current_device(self) -> int:

@@ -81,8 +81,7 @@ class ProcessMemory:
 
     def _resident_and_peak(self) -> tuple[int, int]:
         status = read_text(self._root, "proc/self/status")
-        resident = field(status, "VmRSS")
-        if resident is not None:
+        if (resident := field(status, "VmRSS")) is not None:
             return resident, max(resident, field(status, "VmHWM") or 0)
         # Without /proc the system reports only the peak, so return it for both.
         import resource

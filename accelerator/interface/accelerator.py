@@ -488,14 +488,12 @@ class Memory(Devices):
 
     def empty_cache(self) -> None:
         """Releases memory that torch holds but does not use."""
-        function = self._device_function("empty_cache")
-        if function is not None:
+        if (function := self._device_function("empty_cache")) is not None:
             function()
 
     def empty_host_cache(self) -> None:
         """Releases page-locked memory of the host that torch holds but does not use, if torch has a function for it."""
-        function = self._torch_accelerator_function("empty_host_cache")
-        if function is not None:
+        if (function := self._torch_accelerator_function("empty_host_cache")) is not None:
             function()
 
     def memory_allocated(self, device_index: Device = None) -> int:
@@ -524,8 +522,7 @@ class Memory(Devices):
 
     def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
         """Returns the allocator's counters by torch's names, such as `allocated_bytes.all.current`."""
-        stats = self._device_function("memory_stats")
-        if stats is not None:
+        if (stats := self._device_function("memory_stats")) is not None:
             return dict(stats(self.index_of(device_index)))
         return {
             "allocated_bytes.all.current": self.memory_allocated(device_index),
@@ -785,8 +782,7 @@ class BuilderLink(Devices):
         names an unusable object.
         """
         for package in (self.op_builder_dir(), HOST_BUILDERS):
-            import_path = self._table(package).get(class_name)
-            if import_path is not None:
+            if (import_path := self._table(package).get(class_name)) is not None:
                 return _import_class(import_path, f"{package}.BUILDERS[{class_name!r}]")
         return self._external_builders().get(class_name)
 
@@ -990,8 +986,7 @@ class Environment(Devices):
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Opens a named range in the profiler's timeline: the vendor's profiler, or ITT if torch has it."""
-        ranges = self._ranges
-        if ranges is not None:
+        if (ranges := self._ranges) is not None:
             try:
                 ranges.range_push(msg)
             except RuntimeError:  # raised by torch and the vendors if the profiler's library is missing
@@ -999,8 +994,7 @@ class Environment(Devices):
 
     def range_pop(self, domain: str | None = None) -> None:
         """Closes the most recent open range."""
-        ranges = self._ranges
-        if ranges is not None:
+        if (ranges := self._ranges) is not None:
             try:
                 ranges.range_pop()
             except RuntimeError:

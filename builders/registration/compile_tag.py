@@ -259,8 +259,7 @@ class _Registry:
             rules = getattr(getattr(entry, "torch_dispatch_rules", None), "_data", {})
             for kind, rule in sorted(rules.items(), key=lambda item: str(item[0])):
                 yield f"rule for {kind.__qualname__}", rule
-            effect = getattr(getattr(entry, "effect", None), "effect", None)
-            if effect is not None:
+            if (effect := getattr(getattr(entry, "effect", None), "effect", None)) is not None:
                 yield "effect", str(effect)
         own = custom_ops.OPDEFS.get(public)
         if own is not None:

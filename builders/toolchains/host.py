@@ -281,8 +281,7 @@ def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
     whole = environment.variable(variable)
     if " " in whole and os.path.dirname(whole) and (path := which(whole)):
         return (path,)  # the path of a program, with spaces that nobody has quoted
-    chosen = tuple(map(_cxx_of, env_words(variable)))
-    if chosen:
+    if chosen := tuple(map(_cxx_of, env_words(variable))):
         path = which(chosen[0])
         if path is None:
             searched = [f"{variable}={os.environ[variable]}"]

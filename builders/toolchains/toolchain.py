@@ -40,8 +40,7 @@ class Toolchain(ABC):
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
         """Returns the toolchain for this spec. Raises ToolchainNotFoundError, OpIncompatibleError, BuilderError."""
-        missing = sorted(cls.__abstractmethods__)
-        if missing:
+        if missing := sorted(cls.__abstractmethods__):
             problem = f"its toolchain {cls.__name__} has no method {', '.join(missing)}"
             raise BuilderError(spec.builder, problem, "Define them as its base class Toolchain describes them")
         if spec.portable:

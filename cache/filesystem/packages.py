@@ -69,8 +69,7 @@ class PackageFiles:
 
     def find(self, path: str) -> Listed | None:
         """Returns the package that a file belongs to; None if no list has it, or if a link may lead elsewhere."""
-        wheel = self._wheel(path)
-        if wheel:
+        if wheel := self._wheel(path):
             return wheel
         real = self._real(path) if self.database else None
         return Listed(SYSTEM, self.database) if real and self._is_listed(real) else None

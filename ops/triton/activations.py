@@ -54,8 +54,7 @@ def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -
         raise ValueError(f"{GELU}: approximate is {approximate!r}, expected 'none' or 'tanh'")
     aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (*flat, out))
     name = f"{direction}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
-    count = out.numel()
-    if count:
+    if count := out.numel():
         registry.kernels_of(builders.TritonGeluBuilder).launch(
             name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), *flat, out, count
         )

@@ -97,8 +97,7 @@ def get_kernel(
     caller = sys._getframe(2).f_globals.get("__package__") or ""
     environment = os.environ
     key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
-    module = _answer(key)
-    if module is not None:
+    if (module := _answer(key)) is not None:
         return module
     if hub:
         return _in_hub_cache(key, name, version, variant)

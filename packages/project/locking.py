@@ -91,10 +91,8 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
     verified = choice.verified
     name = verified.release.name
     reasons = [f"project {numbers}" for other, numbers in needed.kernels if other == name]
-    for other in choices:
-        text = other.verified.release.depends.get(name)
-        if text is not None:
-            reasons.append(f"{other.verified.release.name} {text or 'any'}")
+    others = [other.verified.release for other in choices]
+    reasons += [f"{other.name} {other.depends[name] or 'any'}" for other in others if name in other.depends]
     return LockedKernel(
         name,
         verified.release.version,
@@ -167,8 +165,7 @@ def problems(folder: str) -> list[str]:
 
 def check(folder: str) -> LockFile:
     """Returns a project's lock if it is what the project requires. Raises KernelLockError, KernelFormatError."""
-    lines = problems(folder)
-    if lines:
+    if lines := problems(folder):
         raise KernelLockError(_path(folder), lines, "Bring it up to date with: opforge lock")
     lock = current(folder)
     assert lock is not None

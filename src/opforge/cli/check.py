@@ -185,8 +185,7 @@ def _print(results: Sequence[Checked]) -> None:
                 f"{row.name} on {row.accelerator or row.target}: {row.state}" + (f" ({row.stage})" if row.stage else "")
             )
             click.echo(row.reason + (f"\nlast printed: {row.printed}" if row.printed else ""))
-    promising = [row for row in results if row.promises and row.state == "ok"]
-    if promising:
+    if promising := [row for row in results if row.promises and row.state == "ok"]:
         heading("What they promise, as was tried")
         for row in promising:
             click.echo(f"{row.name} on {row.accelerator or row.target}: {', '.join(row.promises)}")

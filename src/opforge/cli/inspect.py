@@ -249,8 +249,7 @@ def _examine_files(path: str, build: Mapping[str, Any]) -> tuple[list[dict[str, 
 
 def _print(content: Mapping[str, Any]) -> None:
     click.echo(f"{content['kind']} {content['path']}, {size_text(content['size'])}")
-    entry = content["entry"]
-    if entry:
+    if entry := content["entry"]:
         compiler = f", by {entry['compiler']}" if entry["compiler"] else ""
         click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}{compiler}")
         if entry["said"]:

@@ -220,8 +220,7 @@ class CompiledFunction:
         for key, content in [(each, one) for each in self._keys() for one in begun.functions.get(each, ())]:
             try:
                 facts, pickle = _read(content)
-                reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
-                if reason:
+                if reason := dynamo.problem(facts, self._plain, self._asked(), _registrations()):
                     raise dynamo.AheadError(reason)
                 ahead = dynamo.load(pickle, self._plain, facts, _registrations())
             except dynamo.AheadError as error:

@@ -405,8 +405,7 @@ def _noting(codes: list[types.CodeType]) -> Iterator[None]:
         kind._opforge_original = original = kind.add_code  # type: ignore[attr-defined]
 
         def add_code(self: Any, code: types.CodeType) -> None:
-            noted = getattr(_codes, "noted", None)
-            if noted is not None:
+            if (noted := getattr(_codes, "noted", None)) is not None:
                 noted.append(code)
             original(self, code)
 

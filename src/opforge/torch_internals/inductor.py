@@ -314,8 +314,7 @@ def _load_async(module: Any) -> None:
         bound = signature.bind(cls, *arguments, **named)
         bound.apply_defaults()
         key = _library_key(cls, bound.arguments)
-        offered = _offered(cls, key)
-        if offered is not None:
+        if (offered := _offered(cls, key)) is not None:
             return lambda: offered
         if is_forbidden():
             bound.arguments["submit_fn"] = None  # a worker would not know that it must not compile
@@ -423,8 +422,7 @@ def graph_name(gm: Any, inputs: Sequence[Any]) -> str:
     """Returns the name of a graph in messages: the function of its first operation, its line, and its inputs."""
     where = "a graph of torch.compile"
     for node in gm.graph.nodes:
-        lines = LINE.findall(node.meta.get("stack_trace") or "")
-        if lines:
+        if lines := LINE.findall(node.meta.get("stack_trace") or ""):
             path, line, function = lines[-1]
             where = f"{function} ({os.path.basename(path)}:{line})"
             break

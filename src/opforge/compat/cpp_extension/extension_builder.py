@@ -28,8 +28,7 @@ SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 def extension_problem(ext: Any) -> str | None:
     """Returns why opforge cannot build the extension; None if it can."""
     supported = (*SUFFIXES, nvcc_flags.SUFFIX)
-    others = [source for source in ext.sources if not source.endswith(supported)]
-    if others:
+    if others := [source for source in ext.sources if not source.endswith(supported)]:
         return f"{others[0]} is not a C++ or CUDA source ({', '.join(supported)})"
     if "torch" not in ext.libraries:
         return "it does not link with torch"

@@ -132,8 +132,7 @@ def _to_arguments(module: Module, call: cst.Call, device_number: int, is_device:
 
 def _index(value: cst.BaseExpression) -> cst.BaseExpression | None:
     """Returns the index that `.cuda(value)` selects; None for the current device."""
-    device = parse_device(value)
-    if device is not None:
+    if (device := parse_device(value)) is not None:
         return device.device_index
     return None if isinstance(value, cst.Name) and value.value == "None" else value
 
