@@ -89,10 +89,7 @@ def _folders(root: str, controller: str) -> Iterator[str]:
         key = "" if hierarchy == "0" and not controllers else controller
         if key and key not in controllers.split(","):
             continue
-        if key in mounts:
-            top, mount = mounts[key]
-        else:
-            top, mount = "/", f"sys/fs/cgroup/{key}".rstrip("/")
+        top, mount = mounts.get(key, ("/", f"sys/fs/cgroup/{key}".rstrip("/")))
         yield from _upwards(mount, _below(top, path))
 
 

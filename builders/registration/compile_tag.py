@@ -288,8 +288,7 @@ class _Registry:
         """Yields the entries in torch's tables of fakes, decompositions and lowerings for an op of another library."""
         decompositions = getattr(sys.modules.get("torch._decomp"), "global_decomposition_table", {})
         tables = [(f"decomposition ({name})", table) for name, table in decompositions.items()]
-        for what, module, name in TABLES:
-            tables.append((what, getattr(sys.modules.get(module), name, {})))
+        tables += [(what, getattr(sys.modules.get(module), name, {})) for what, module, name in TABLES]
         of_torch = op.namespace in TORCHS
         for what, table in tables:
             value = table.get(op)

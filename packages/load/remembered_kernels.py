@@ -16,10 +16,8 @@ def stamps(name: str) -> FlatStamps:
     """Returns the stamps of the folders in which releases of a package are. They must be taken before the search."""
     folder = settings.kernels().get(name)
     if folder is not None:
-        paths = checkout.watched(folder)
-    else:
-        paths = [f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()]
-    return of_paths(paths)
+        return of_paths(checkout.watched(folder))
+    return of_paths([f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()])
 
 
 def of_paths(paths: Sequence[str]) -> FlatStamps:
