@@ -193,8 +193,7 @@ class Devices:
 
         A device without a number is also an error, unless `index_is_rank`: then it changes nothing.
         """
-        index = self.index_of(device_index)
-        if index is not None:
+        if (index := self.index_of(device_index)) is not None:
             self._device_module().set_device(index)
         elif not self.index_is_rank:
             raise self._not_a_device(device_index, "a device with its number")

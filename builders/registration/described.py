@@ -178,8 +178,7 @@ class Description:
         yield CLOSE
 
     def _parts_of(self, value: Any, kind: type) -> Iterator[Part]:
-        own = self._torch_parts(value, kind)
-        if own is not None:
+        if (own := self._torch_parts(value, kind)) is not None:
             yield from own
         elif (name := _fixed_name(value)) is not None:
             yield name

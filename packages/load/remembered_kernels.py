@@ -14,8 +14,7 @@ from .variants import Loadable
 
 def stamps(name: str) -> FlatStamps:
     """Returns the stamps of the folders in which releases of a package are. They must be taken before the search."""
-    folder = settings.kernels().get(name)
-    if folder is not None:
+    if (folder := settings.kernels().get(name)) is not None:
         return of_paths(checkout.watched(folder))
     return of_paths([f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()])
 

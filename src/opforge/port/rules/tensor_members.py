@@ -28,8 +28,7 @@ def visit_call(module: Module, call: cst.Call) -> bool:
         if _is_package(module, function.value):
             return False
         module.handled.add(function)
-        problem = _owner_problem(module, function)
-        if problem is not None:
+        if (problem := _owner_problem(module, function)) is not None:
             module.leave(call, name, problem)
         else:
             _visit_move(module, call, name)
