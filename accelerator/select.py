@@ -207,8 +207,7 @@ class LazyCPUAccelerator:
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
         # isinstance() asks for it, if the type is not the one that is looked for.
-        accelerator: type[Any] = importlib.import_module(HOST_CLASS).CPUAccelerator
-        return accelerator
+        return importlib.import_module(HOST_CLASS).CPUAccelerator
 
 
 def whole(accelerator: Any) -> Any:

@@ -348,8 +348,7 @@ class OpBuilder:
             return current.module
         try:
             before, loaded = self._loaded, Loaded(self)
-            hit = lookup.load(self, OpBuilder, _load_torchs)
-            if hit is None:
+            if (hit := lookup.load(self, OpBuilder, _load_torchs)) is None:
                 self._load(loaded, verbose)
             else:
                 self.trace, (loaded.library, entry, due) = [], hit

@@ -204,8 +204,7 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
     name = attributes["name"]
     kind_name = name if isinstance(name, str) and name.isidentifier() else "The op"  # errors begin with it
     kind = type(kind_name, (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
-    builder: OpBuilder = kind(**made_with)
-    return builder
+    return kind(**made_with)
 
 
 # Arguments that may be dicts by device.

@@ -44,8 +44,7 @@ def _use_of(symbol: str, watched: Iterable[str]) -> str:
             lines = read_file(path).decode(errors="replace").splitlines()
         except (OSError, ValueError):
             continue
-        used = [number for number, line in enumerate(lines, 1) if re.search(rf"\b{words[-1]}\b", line)]
-        if used:
+        if used := [number for number, line in enumerate(lines, 1) if re.search(rf"\b{words[-1]}\b", line)]:
             return f"{path}:{used[-1]}"  # the first may be its declaration
     return ""
 
@@ -106,7 +105,6 @@ def check_sanitizers(op: str, path: str, needed: Sequence[str]) -> None:
     """
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         mapped = file.read()
-    missing = next((name for name in needed if name not in mapped), None)
-    if missing:
+    if missing := next((name for name in needed if name not in mapped), None):
         preload = f"Run Python with LD_PRELOAD=$(g++ -print-file-name={missing.partition('.so')[0]}.so)"
         raise LoadError(op, path, f"it is instrumented, and {missing} must be loaded before it", preload)

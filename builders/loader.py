@@ -63,8 +63,7 @@ def load_entry(
 def open_library(op: str, entry: Entry) -> int:
     """Returns the handle of the library. Raises LoadError."""
     path = entry.library
-    needed = [name for name in entry.record.get("needs", ()) if name.startswith(library.SANITIZERS)]
-    if needed:
+    if needed := [name for name in entry.record.get("needs", ()) if name.startswith(library.SANITIZERS)]:
         load_advice.check_sanitizers(op, path, needed)
     try:
         return library.opened_file(entry)

@@ -52,7 +52,10 @@ def make_plan(spec: OpSpec, toolchain: Toolchain) -> BuildPlan:
     strip = () if debug_flags or _strips((*spec.link_flags, *user_link)) else ("-Wl,--strip-debug",)
     common = (f"-std={part.standard}", *BASE_FLAGS, *part.compile_flags)
     flags = _Flags(spec, toolchain, common, device.device_flags, user_compile, part.fixed)
-    include = (*include_folders(spec, spec.include_dirs), *_root_includes(spec))
+    include = (
+        *include_folders(spec, spec.include_dirs),
+        *[RootedPath(root.name, root.include) for root in spec.roots if kernel_roots.has_headers(root)],
+    )
     defines = _defines(spec, part, device)
     return BuildPlan(
         op=spec.name,
@@ -186,7 +189,3 @@ def _torch_problem(spec: OpSpec) -> str | None:
     if spec.abi == abi.FACADE and (absent := facade_headers.missing(os.path.join(folder, "include"))):
         return f"torch {here} is installed without the headers that the facade is written on: there is no {absent}"
     return None
-
-
-def _root_includes(spec: OpSpec) -> list[RootedPath]:
-    return [RootedPath(root.name, root.include) for root in spec.roots if kernel_roots.has_headers(root)]

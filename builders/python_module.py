@@ -58,8 +58,7 @@ def made_by_library(op: str, path: str) -> ModuleType | None:
     except (OSError, AttributeError):
         return None
     make.restype = ctypes.py_object
-    module: ModuleType = make()
-    return module
+    return make()
 
 
 def is_empty(module: ModuleType) -> bool:

@@ -114,8 +114,7 @@ def memory_advice() -> str:
 
 def raise_if_exhausted(op: str, cause: OSError | str) -> None:
     """Raises BuildResourceError if `cause`, as in `exhausted_resource`, is a resource that ran out."""
-    error = exhausted_resource(op, cause)
-    if error:
+    if error := exhausted_resource(op, cause):
         raise error from (cause if isinstance(cause, OSError) else None)
 
 
@@ -175,8 +174,7 @@ def small_stack() -> str:
 def _endings(output: str) -> Iterator[re.Match[str]]:
     """Yields the match of each pattern for a program that a signal has ended."""
     for pattern in ENDED_BY_SIGNAL:
-        match = re.search(pattern, output, re.MULTILINE)
-        if match:
+        if match := re.search(pattern, output, re.MULTILINE):
             yield match
 
 

@@ -128,8 +128,7 @@ def commands(
     Raises:
         OptionError: An argument is wrong.
     """
-    problem = config_problem(ops, targets, portable, package)
-    if problem:
+    if problem := config_problem(ops, targets, portable, package):
         raise OptionError(f"opforge: {problem}; {EXPECTED}")
     base_build, base_wheel = (bases or {}).get("build", build), (bases or {}).get("bdist_wheel", bdist_wheel)
 
@@ -185,8 +184,7 @@ def _built_tag(build_ops: Any) -> Tag | None:
 
 def from_table(table: object, distribution: Any) -> dict[str, type[Command]]:
     """Returns the commands for a project with this table [tool.opforge] in pyproject.toml. Raises OptionError."""
-    problem = unknown_keys(table)
-    if problem:
+    if problem := unknown_keys(table):
         raise OptionError(f"opforge: {problem}; {EXPECTED}")
     assert isinstance(table, dict)
     if table.get("variants"):

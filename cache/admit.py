@@ -114,8 +114,7 @@ def checked_record(folder: str, owners: Collection[int], name: str = "", sha256:
         raise ValueError(f"its record describes another entry: {own}, expected {name}")
     if BUILD in names:
         _check_build(record, _read(folder, BUILD, schemas.BUILD))
-    problem = _library_problem(os.path.join(folder, record["file"]), record, owners, sha256)
-    if problem:
+    if problem := _library_problem(os.path.join(folder, record["file"]), record, owners, sha256):
         raise ValueError(problem)
     return dict(record)
 

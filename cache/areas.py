@@ -44,7 +44,7 @@ AREAS: Mapping[str, Area] = {
     "logs": Area(rf"{KEY}\.log", "log", 7 * DAY),
     "objects": Area(KEY, "object", 30 * DAY, inner=r"[0-9a-f]{64}\.(?:o|json)", is_counted=True),
     "peaks": Area(KEY, "memory record", 180 * DAY),
-    "pins": Area(r"[\w.-]{1,200}", "pin"),
+    "pins": Area(ENTRY, "pin"),
     "plans": Area(KEY, "pointer", inner=ENTRY),
     # The name of anything that `staging.set_aside` moves.
     "quarantine": Area(r"[^/]+\.[0-9]+\.[0-9a-f]{8}", "quarantined folder", 7 * DAY, is_counted=True),

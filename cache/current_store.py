@@ -80,8 +80,7 @@ def current_store() -> Store:
 def open_store(folder: str) -> Store:
     """Returns the store in a given folder, without layers. Raises CacheDirError if the folder cannot be trusted."""
     store = Store(os.path.abspath(folder), file_owners.trusted_ids(settings.trusted_owners()))
-    problem = _change_problem(store.layout.root, file_owners.trusted_ids())
-    if problem:
+    if problem := _change_problem(store.layout.root, file_owners.trusted_ids()):
         raise problem
     return store
 
@@ -96,8 +95,7 @@ def own_store() -> Store:
     """Returns the user's own store, without layers. Raises CacheDirError if it cannot be trusted, even the default."""
     root = settings.cache_dir()
     # Check the path as it is: without a home folder it is "~/.cache/opforge", which open_store would make absolute.
-    problem = _change_problem(root, file_owners.trusted_ids())
-    if problem:
+    if problem := _change_problem(root, file_owners.trusted_ids()):
         raise problem
     return open_store(root)
 
@@ -203,8 +201,7 @@ def prepare(root: str, owners: Collection[int]) -> None:
     if umask & 0o700:  # compilers and locks would make files that no later build can read
         advice = "Set one that leaves you access, such as `umask 077`"
         raise CacheDirError(root, f"the umask {umask:04o} denies you what you create", advice)
-    others = _other_names(root)
-    if others:
+    if others := _other_names(root):
         advice = f"Set OPFORGE_CACHE_DIR to an empty folder or a new one, such as {os.path.join(root, 'opforge')}"
         if os.path.isdir(os.path.join(root, VERSION, "plans")):
             advice += f". If it was a store once, remove its {VERSION}"

@@ -8,7 +8,7 @@ v2/jit/TOPIC.DIGITS/                a page of what a JIT compiled: see jits/page
 v2/fetched/DESCRIPTION/ENTRY        for each entry that a remote offered: its offer, with the signatures
 v2/objects/UNIT/                    object files, by what they were compiled from
 v2/peaks/                           how much memory the compilers of each op needed
-v2/pins/ROOT                        lists of entries that no limit evicts: see records/pins.py
+v2/pins/ENTRY                       empty files: the entries that no limit evicts: see records/pins.py
 v2/sources/                         the sources of load_inline
 v2/toolchains/                      what is remembered of compilers and of packages: see remembered_values.py
 v2/tuned/DESCRIPTION/               tuning results: see builders/lookup/tuning_results.py

@@ -377,18 +377,15 @@ class Fields:
 
     def text(self, name: str, default: Any = ...) -> str:
         """Returns a text."""
-        value: str = self.get(name, TEXT, default)
-        return value
+        return self.get(name, TEXT, default)
 
     def whole(self, name: str, default: Any = ...) -> int:
         """Returns a whole number that is not negative."""
-        value: int = self.get(name, WHOLE, default)
-        return value
+        return self.get(name, WHOLE, default)
 
     def flag(self, name: str, default: Any = ...) -> bool:
         """Returns true or false."""
-        value: bool = self.get(name, FLAG, default)
-        return value
+        return self.get(name, FLAG, default)
 
     def texts(self, name: str, default: Any = ...) -> tuple[str, ...]:
         """Returns a list of texts."""
@@ -396,8 +393,7 @@ class Fields:
 
     def table(self, name: str, default: Any = ...) -> dict[str, Any]:
         """Returns an object."""
-        value: dict[str, Any] = self.get(name, OBJECT, default)
-        return value
+        return self.get(name, OBJECT, default)
 
     def only(self, names: Iterable[str]) -> None:
         """Raises KernelFormatError if there is a field of another name."""

@@ -82,10 +82,9 @@ def alone(
     while True:
         with lock.acquire(path, label, timeout, ready=_has_news(store, plan_key), since=since) as result:
             match = look_again()
-            if match is None and result is not lock.LockResult.FREE:
-                failure = failures.after(store.layout, plan_key, earlier_failure, state)
-                if failure:
-                    raise SharedFailure(failure)
+            may_have_failed = match is None and result is not lock.LockResult.FREE
+            if may_have_failed and (failure := failures.after(store.layout, plan_key, earlier_failure, state)):
+                raise SharedFailure(failure)
             # READY but nothing usable here: it was the result of other sources or root paths, so wait again.
             if match or result is not lock.LockResult.READY:
                 yield match

@@ -136,10 +136,6 @@ def _host_norm_problem(module: Any) -> str:
     return f"it has no {missing[0]}" if missing else _norm_problem(module)
 
 
-def _softmax_problem(module: Any) -> str:
-    return "" if module.dim == -1 else f"its dim is {module.dim}, and the op's is -1"
-
-
 def _none(_module: Any) -> str:
     return ""
 
@@ -148,7 +144,12 @@ FORMS = {
     "cuda": {
         "RMSNorm": Form(RMSNorm, nn.RMSNorm, _norm_problem, partial(kernels_of, TritonRMSNormBuilder)),
         "LayerNorm": Form(LayerNorm, nn.LayerNorm, _norm_problem, partial(kernels_of, TritonLayerNormBuilder)),
-        "Softmax": Form(Softmax, nn.Softmax, _softmax_problem, partial(kernels_of, TritonSoftmaxBuilder)),
+        "Softmax": Form(
+            Softmax,
+            nn.Softmax,
+            lambda module: "" if module.dim == -1 else f"its dim is {module.dim}, and the op's is -1",
+            partial(kernels_of, TritonSoftmaxBuilder),
+        ),
         "GELU": Form(GELU, nn.GELU, _none, partial(kernels_of, TritonGeluBuilder)),
         "GeluTanh": Form(GeluTanh, None, _none, partial(kernels_of, TritonGeluBuilder)),
         "SiluAndMul": Form(SiluAndMul, None, _none, partial(kernels_of, TritonSwigluBuilder)),

@@ -111,6 +111,5 @@ def _wait_at_exit() -> None:
     """Makes an ending process wait. Those of multiprocessing end without calling what atexit has."""
     atexit.unregister(wait)
     atexit.register(wait)
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
+    if (util := sys.modules.get("multiprocessing.util")) is not None:
         util.Finalize(None, wait, exitpriority=0)

@@ -109,8 +109,7 @@ class Claim:
     @staticmethod
     def _fields(stored: StoredObject) -> dict[str, Any]:
         try:
-            fields: dict[str, Any] = schema.parse(stored.data, CLAIM)
-            return fields
+            return schema.parse(stored.data, CLAIM)
         except FormatError:
             return {}
 
@@ -132,12 +131,11 @@ class Claim:
             progress = (fields.get("who"), fields.get("progress"))
             if progress != before:
                 advanced = now
-            if stored is None and not is_first:
-                return None  # it was published
-            if state == "failed" and not is_first:
+            has_ended = stored is None or state == "failed"
+            if has_ended and not is_first:
                 return None
             is_stalled = now - changed > VOID_SECONDS or now - advanced > STALLED_SECONDS
-            if stored is None or state == "failed" or is_stalled:
+            if has_ended or is_stalled:
                 if self.take(stored):
                     return self
                 is_first = False

@@ -80,8 +80,7 @@ def items(store: ObjectStore, kind: str = "") -> Iterator[Item]:
 def of_name(store: ObjectStore, kind: str, topic: str) -> Iterator[Item]:
     """Yields the statements of one topic, as `items` does. The store need not be able to list what it holds."""
     name, lists = topics.name_of(kind, topic), withdrawal_lists.Unverified(store)
-    stored = store.get(name, topics.MAX_LISTING_BYTES)
-    if stored is not None:
+    if (stored := store.get(name, topics.MAX_LISTING_BYTES)) is not None:
         read = topics.read(stored.data, kind, topic, ListedObject(name, len(stored.data), 0.0))
         for placed in of_topic(store, read):
             yield _item(read, placed, lists)

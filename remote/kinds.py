@@ -186,5 +186,4 @@ def every() -> list[Kind]:
 
 @cache
 def _kind_at(path: str) -> Kind:
-    kind: Kind = resolve_name(path)
-    return kind
+    return resolve_name(path)

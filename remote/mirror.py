@@ -61,8 +61,7 @@ def copy(
     """
     copying = Copying(source, target, report, is_unsigned)
     for topic in topics.in_store(source, kind):
-        copied = copying.topic(topic, accepts)
-        if copied is not None:
+        if (copied := copying.topic(topic, accepts)) is not None:
             yield copied
 
 
@@ -83,8 +82,7 @@ def copy_named(
             yield Copied(kind, topic, 0, 0, (f"{source.url} has no {kind} {topic}",))
             continue
         read = topics.read(stored.data, kind, topic, StoredFile(name, len(stored.data), 0.0))
-        copied = copying.topic(read, lambda _kind, _name, _label: True)
-        if copied is not None:
+        if (copied := copying.topic(read, lambda _kind, _name, _label: True)) is not None:
             yield copied
 
 
@@ -185,8 +183,7 @@ def _verified(by: Trust | None, topic: Topic, placed: Placed) -> tuple[Placed, l
     stated = statements.parse(data)
     if (stated.kind, stated.topic) != (topic.kind, topic.topic):
         raise UnreadableStatement(f"it was made for another topic: {stated.kind} {ascii(stated.topic)[:100]}")
-    kind = kinds.of(topic.kind)
-    if kind is not None:
+    if (kind := kinds.of(topic.kind)) is not None:
         try:
             offer = kind.offer(stated)
         except ValueError as error:

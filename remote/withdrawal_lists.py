@@ -206,15 +206,14 @@ def parse(data: bytes) -> Withdrawals:
     """Returns a list by its bytes, whose signature was verified before. Raises ValueError."""
     try:
         value = schema.parse(data, SCHEMA, MAX_BYTES)
-        withdrawn = {name: _said(said) for name, said in value["withdrawn"].items()}
+        withdrawn = {
+            name: Withdrawal(said["stops"], printable(said["reason"]), _date(said["date"]))
+            for name, said in value["withdrawn"].items()
+        }
         date, number = _date(value["date"]), value.get("number", 0)
         return Withdrawals(value["key"], date, withdrawn, bytes_digest(data), number, value["id"], value["released"])
     except ValueError as error:
         raise ValueError(f"{WHAT} is damaged: {error}") from error
-
-
-def _said(value: Mapping[str, str]) -> Withdrawal:
-    return Withdrawal(value["stops"], printable(value["reason"]), _date(value["date"]))
 
 
 def _date(text: str) -> float:

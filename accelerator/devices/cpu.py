@@ -88,8 +88,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         A number stands for a process, so it may exceed `device_count()`. A `torch.device` without one changes nothing.
         No core is bound: the launcher does that.
         """
-        index = self.index_of(device_index)
-        if index is not None:
+        if (index := self.index_of(device_index)) is not None:
             self._thread.device = index
 
     def current_device(self) -> int:
@@ -106,8 +105,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
         Only the nodes in OPFORGE_VISIBLE_NUMA_NODES count, if it is set. The result is at least 1.
         """
-        local_size = _whole_number("LOCAL_SIZE", "the number of processes on this machine")
-        if local_size:
+        if local_size := _whole_number("LOCAL_SIZE", "the number of processes on this machine"):
             return local_size
         from opforge.accelerator.host.topology import usable_cpus, usable_nodes
 
@@ -143,8 +141,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
     def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the host's one generator."""
-        generator: torch.Generator = self._torch.default_generator
-        return generator
+        return self._torch.default_generator
 
     # memory
 
@@ -235,8 +232,7 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return frozenset(found)
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
-        tensor_class: Callable[..., torch.Tensor] = getattr(self._torch, _TENSOR_CLASSES[dtype])
-        return tensor_class
+        return getattr(self._torch, _TENSOR_CLASSES[dtype])
 
     # pinning: no device copies from host memory, so nothing needs page-locking
 

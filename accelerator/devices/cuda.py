@@ -102,8 +102,7 @@ class CUDAAccelerator(HostRegistration, Vendor):
 
     def is_fp8_supported(self) -> bool:
         """Returns whether the current device multiplies matrices in float8: from 8.9 on, with ROCm from gfx942 on."""
-        capability = self._compute_capability()
-        if capability is not None:
+        if (capability := self._compute_capability()) is not None:
             return capability >= (8, 9)
         return self.device_arch().startswith(rocm.FP8_ARCHS)
 

@@ -64,6 +64,5 @@ class _Ranges:
         self._open.__dict__.setdefault("ranges", []).append(number)
 
     def range_pop(self) -> None:
-        numbers = self._open.__dict__.get("ranges")
-        if numbers:
+        if numbers := self._open.__dict__.get("ranges"):
             self._module.mstx.range_end(numbers.pop())

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from opforge.accelerator.interface.accelerator import INTERFACE_VERSION, Accelerator, OneGenerator
-from opforge.foundation.lazy import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     import torch
     from torch.types import Device
-
-    from opforge.accelerator.fallback.device_scope import device_scope
 
 
 class NullAccelerator(OneGenerator, Accelerator):
@@ -50,18 +47,13 @@ class NullAccelerator(OneGenerator, Accelerator):
 
     def device(self, device_index: Device = None) -> AbstractContextManager[Any]:
         """Returns a context manager in which `current_device` is this number."""
-        return self._device_scope(self, self.index_of(device_index))
-
-    @cached_property
-    def _device_scope(self) -> type[device_scope]:
         from opforge.accelerator.fallback.device_scope import device_scope
 
-        return device_scope
+        return device_scope(self, self.index_of(device_index))
 
     def set_device(self, device_index: Device) -> None:
         """Makes this number the result of `current_device`. A torch.device without a number changes nothing."""
-        index = self.index_of(device_index)
-        if index is not None:
+        if (index := self.index_of(device_index)) is not None:
             self._device = index
 
     def current_device(self) -> int:

@@ -67,11 +67,11 @@ def cpu_quota(root: str = "/") -> float | None:
 
 def processes_left(root: str = "/") -> int | None:
     """Returns how many processes and threads may be started until the tightest limit. None if there is no limit."""
-    left = []
-    for folder in _folders(root, "pids"):
-        limit = read_number(root, f"{folder}/pids.max")
-        if limit is not None:
-            left.append(max(0, limit - (read_number(root, f"{folder}/pids.current") or 0)))
+    left = [
+        max(0, limit - (read_number(root, f"{folder}/pids.current") or 0))
+        for folder in _folders(root, "pids")
+        if (limit := read_number(root, f"{folder}/pids.max")) is not None
+    ]
     return min(left, default=None)
 
 
@@ -89,10 +89,7 @@ def _folders(root: str, controller: str) -> Iterator[str]:
         key = "" if hierarchy == "0" and not controllers else controller
         if key and key not in controllers.split(","):
             continue
-        if key in mounts:
-            top, mount = mounts[key]
-        else:
-            top, mount = "/", f"sys/fs/cgroup/{key}".rstrip("/")
+        top, mount = mounts.get(key, ("/", f"sys/fs/cgroup/{key}".rstrip("/")))
         yield from _upwards(mount, _below(top, path))
 
 

@@ -78,11 +78,9 @@ def read_cpuinfo(root: str = "/") -> CPUInfo:
     Without such a file only the machine's name is known, and its baseline is assumed.
     """
     block = _first_block(os.path.join(root, "proc/cpuinfo"))
-    flags = _field(block, "flags")
-    if flags:
+    if flags := _field(block, "flags"):
         return CPUInfo(_field(block, "model name"), frozenset(flags.split()), "x86_64")
-    features = _field(block, "Features")
-    if features:
+    if features := _field(block, "Features"):
         part = f"implementer {_field(block, 'CPU implementer') or '?'} part {_field(block, 'CPU part') or '?'}"
         # 32-bit Arm has the same field, but calls its vector unit neon.
         machine = "aarch64" if "asimd" in features else "arm"

@@ -65,7 +65,7 @@ class ProcessMemory:
         """Returns the machine's memory, or the cgroup's limit if that is lower, as they were within the last second."""
         if monotonic() >= self._limits_end:
             self._limits = memory_limits(self._root)
-            memory = field(read_text(self._root, "proc/meminfo"), "MemTotal") or _physical_memory()
+            memory = field(read_text(self._root, "proc/meminfo"), "MemTotal") or _PAGE * os.sysconf("SC_PHYS_PAGES")
             self._total = min([memory, *(limit.size for limit in self._limits)])
             self._limits_end = monotonic() + LIMITS_LAST
         return self._total
@@ -81,8 +81,7 @@ class ProcessMemory:
 
     def _resident_and_peak(self) -> tuple[int, int]:
         status = read_text(self._root, "proc/self/status")
-        resident = field(status, "VmRSS")
-        if resident is not None:
+        if (resident := field(status, "VmRSS")) is not None:
             return resident, max(resident, field(status, "VmHWM") or 0)
         # Without /proc the system reports only the peak, so return it for both.
         import resource
@@ -93,7 +92,3 @@ class ProcessMemory:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def _physical_memory() -> int:
-    return _PAGE * os.sysconf("SC_PHYS_PAGES")

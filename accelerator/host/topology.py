@@ -66,8 +66,7 @@ def usable_nodes(root: str, cpus: Collection[int]) -> tuple[NumaNode, ...]:
     """Returns the NUMA nodes that hold some of these hardware threads, by number; empty if /sys lists no nodes."""
     nodes = []
     for number, all_cpus in _node_cpus(root):
-        usable = tuple(cpu for cpu in all_cpus if cpu in cpus)
-        if usable:
+        if usable := tuple(cpu for cpu in all_cpus if cpu in cpus):
             nodes.append(NumaNode(number, usable, _node_memory(root, number)))
     return tuple(nodes)
 

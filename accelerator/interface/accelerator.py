@@ -119,8 +119,7 @@ class Devices:
 
     def _torch_accelerator_function(self, name: str) -> Callable[..., Any] | None:
         """Returns a function or class of `torch.accelerator` that serves the device; None if there is none."""
-        function: Callable[..., Any] | None = getattr(self._torch_accelerator(), name, None)
-        return function
+        return getattr(self._torch_accelerator(), name, None)
 
     def index_of(self, device_index: Device) -> int | None:
         """Returns the number of an existing device, for methods that take one. None stands for the current device.
@@ -187,16 +186,14 @@ class Devices:
             return nullcontext()
         if index is None:
             index = self.current_device()
-        context: AbstractContextManager[Any] = device_class(index)
-        return context
+        return device_class(index)
 
     def set_device(self, device_index: Device) -> None:
         """Makes the device the current one. Raises SettingError if it does not exist.
 
         A device without a number is also an error, unless `index_is_rank`: then it changes nothing.
         """
-        index = self.index_of(device_index)
-        if index is not None:
+        if (index := self.index_of(device_index)) is not None:
             self._device_module().set_device(index)
         elif not self.index_is_rank:
             raise self._not_a_device(device_index, "a device with its number")
@@ -253,8 +250,7 @@ class RandomNumbers(Devices):
 
     def random(self) -> ModuleType:
         """Returns the module `torch.random`."""
-        random: ModuleType = self._torch.random
-        return random
+        return self._torch.random
 
     def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Sets the generator's state to one that `get_rng_state` returned."""
@@ -267,8 +263,7 @@ class RandomNumbers(Devices):
     def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """Returns the generator's state: a one-dimensional uint8 tensor in host memory."""
         module, index = self._device_module(), self.index_of(device_index)
-        state: torch.Tensor = module.get_rng_state() if index is None else module.get_rng_state(index)
-        return state
+        return module.get_rng_state() if index is None else module.get_rng_state(index)
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
         """Returns the state of each device's generator, as `get_rng_state` does."""
@@ -281,13 +276,11 @@ class RandomNumbers(Devices):
 
     def manual_seed(self, seed: int) -> torch.Generator | None:
         """Seeds the current device's generator, and returns what torch's own function for the device returns."""
-        generator: torch.Generator | None = self._device_module().manual_seed(seed)
-        return generator
+        return self._device_module().manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> torch.Generator | None:
         """Seeds the generators of all devices, and returns what torch's own function for the device returns."""
-        generator: torch.Generator | None = self._device_module().manual_seed_all(seed)
-        return generator
+        return self._device_module().manual_seed_all(seed)
 
     def initial_seed(self, device_index: Device = None) -> int:
         """Returns the seed of the device's generator."""
@@ -300,8 +293,7 @@ class RandomNumbers(Devices):
         index = self.index_of(device_index)
         if index is None:
             index = self.current_device()
-        generator: torch.Generator = self._device_module().default_generators[index]
-        return generator
+        return self._device_module().default_generators[index]
 
 
 class OneGenerator(RandomNumbers):
@@ -345,8 +337,7 @@ class Streams(Devices):
 
         Its objects have synchronize, query, wait_stream, wait_event and record_event.
         """
-        stream_class: type[Any] = self._streams.Stream
-        return stream_class
+        return self._streams.Stream
 
     @cached_property
     def Event(self) -> type[Any]:
@@ -354,13 +345,11 @@ class Streams(Devices):
 
         Its objects have record, wait, query, synchronize, and elapsed_time(end), in milliseconds.
         """
-        event_class: type[Any] = self._streams.Event
-        return event_class
+        return self._streams.Event
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """Returns a context manager in which the stream is the current one; None changes nothing."""
-        context: AbstractContextManager[Any] = self._streams.stream(stream)
-        return context
+        return self._streams.stream(stream)
 
     @cached_property
     def _set_scope(self) -> threading.local:
@@ -440,8 +429,7 @@ class Graphs(Devices):
 
     @cached_property
     def _graph_class(self) -> type[Any]:
-        graph_class: type[Any] = getattr(self._graphs, self._graph_name() if self._captures_graphs() else "Graph")
-        return graph_class
+        return getattr(self._graphs, self._graph_name() if self._captures_graphs() else "Graph")
 
     def is_current_stream_capturing(self) -> bool:
         """Returns whether new work is captured into a graph."""
@@ -467,8 +455,7 @@ class Graphs(Devices):
                 "thread_local" or "relaxed". None is torch's default.
         """
         mode = {} if capture_error_mode is None else {"capture_error_mode": capture_error_mode}
-        context: AbstractContextManager[Any] = self._graphs.graph(graph, pool=pool, stream=stream, **mode)
-        return context
+        return self._graphs.graph(graph, pool=pool, stream=stream, **mode)
 
     def graph_pool_handle(self) -> Any:
         """Returns a new name of memory that graphs share, for `capture_to_graph`. None if graphs share none."""
@@ -500,14 +487,12 @@ class Memory(Devices):
 
     def empty_cache(self) -> None:
         """Releases memory that torch holds but does not use."""
-        function = self._device_function("empty_cache")
-        if function is not None:
+        if (function := self._device_function("empty_cache")) is not None:
             function()
 
     def empty_host_cache(self) -> None:
         """Releases page-locked memory of the host that torch holds but does not use, if torch has a function for it."""
-        function = self._torch_accelerator_function("empty_host_cache")
-        if function is not None:
+        if (function := self._torch_accelerator_function("empty_host_cache")) is not None:
             function()
 
     def memory_allocated(self, device_index: Device = None) -> int:
@@ -536,8 +521,7 @@ class Memory(Devices):
 
     def memory_stats(self, device_index: Device = None) -> dict[str, Any]:
         """Returns the allocator's counters by torch's names, such as `allocated_bytes.all.current`."""
-        stats = self._device_function("memory_stats")
-        if stats is not None:
+        if (stats := self._device_function("memory_stats")) is not None:
             return dict(stats(self.index_of(device_index)))
         return {
             "allocated_bytes.all.current": self.memory_allocated(device_index),
@@ -797,8 +781,7 @@ class BuilderLink(Devices):
         names an unusable object.
         """
         for package in (self.op_builder_dir(), HOST_BUILDERS):
-            import_path = self._table(package).get(class_name)
-            if import_path is not None:
+            if (import_path := self._table(package).get(class_name)) is not None:
                 return _import_class(import_path, f"{package}.BUILDERS[{class_name!r}]")
         return self._external_builders().get(class_name)
 
@@ -895,8 +878,7 @@ def _import_class(import_path: str, source: str) -> BuilderClass:
     module, colon, attribute = import_path.partition(":")
     if not colon:
         raise errors.BuilderError(source, f"{import_path!r} names no class", "Write it as 'module:Class'.")
-    builder_class: BuilderClass = getattr(importlib.import_module(module), attribute)
-    return builder_class
+    return getattr(importlib.import_module(module), attribute)
 
 
 def _read_table(package: str) -> Mapping[str, str]:
@@ -1003,8 +985,7 @@ class Environment(Devices):
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Opens a named range in the profiler's timeline: the vendor's profiler, or ITT if torch has it."""
-        ranges = self._ranges
-        if ranges is not None:
+        if (ranges := self._ranges) is not None:
             try:
                 ranges.range_push(msg)
             except RuntimeError:  # raised by torch and the vendors if the profiler's library is missing
@@ -1012,8 +993,7 @@ class Environment(Devices):
 
     def range_pop(self, domain: str | None = None) -> None:
         """Closes the most recent open range."""
-        ranges = self._ranges
-        if ranges is not None:
+        if (ranges := self._ranges) is not None:
             try:
                 ranges.range_pop()
             except RuntimeError:

@@ -55,8 +55,7 @@ def create(builder_class: Any, target: Any, **options: Any) -> Any:
     if code is None or "target" in _parameters(code) or code.co_flags & VAR_KEYWORDS:
         return builder_class(target=target, **options)
     builder = builder_class()
-    request = getattr(builder, "_request", None)
-    if request is not None:
+    if (request := getattr(builder, "_request", None)) is not None:
         request(target, **options)
     return builder
 
@@ -66,5 +65,4 @@ VAR_KEYWORDS = 8
 
 
 def _parameters(code: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return names
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

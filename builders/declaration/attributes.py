@@ -119,10 +119,6 @@ def _as_it_is(_scope: DeviceScope, _name: str, value: Any) -> Any:
     return value
 
 
-def _macros(scope: DeviceScope, _name: str, value: Any) -> tuple[tuple[str, str], ...]:
-    return scope.macros(value)
-
-
 def _torch_range(scope: DeviceScope, _name: str, value: Any) -> str:
     if value == "":
         return ""
@@ -228,7 +224,7 @@ _ROWS = (
         '[("NAME", "value")]',
         BOTH,
         fields=("defines",),
-        read=_macros,
+        read=lambda scope, _name, value: scope.macros(value),
         by_device=True,
         places=CALLS | {TOML, GROUP, PACKAGE},
     ),

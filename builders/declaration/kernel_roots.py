@@ -195,8 +195,7 @@ def locate_pairs(op: str, names: Sequence[str], roots: Iterable[KernelRoot]) -> 
 def _below(op: str, path: str, roots: tuple[KernelRoot, ...]) -> tuple[str, str]:
     if not os.path.exists(path):
         raise SourceNotFoundError(op, path, [os.path.dirname(path)])
-    above = holding(path, roots)
-    if above:
+    if above := holding(path, roots):
         nearest = max(above, key=lambda root: len(root.path))
         return nearest.name, os.path.relpath(path, nearest.path)
     for own in roots[:1]:  # named from the builder's own folder, so that the headers beside it are the op's too

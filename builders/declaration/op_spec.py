@@ -188,8 +188,7 @@ def resolve(declared: Any, target: Target) -> OpSpec:
         own_arch=own_arch,
         **{field: read(scope, name, get(name)) for name, field, read in READ},
     )
-    tables = tables_for_all(kind)
-    if tables:
+    if tables := tables_for_all(kind):
         spec = _with_tables(spec, tables)
     kernel_roots.check(builder, spec.roots)
     return _located(spec)

@@ -109,8 +109,7 @@ def lower_targets(target: Target) -> list[Target]:
 def level_problem(arch: Sequence[str], level: str, processor: str = "") -> str | None:
     """Returns why code for these CPU levels cannot run on a processor of this level and kind, or None."""
     runs = LEVELS[: LEVELS.index(level) + 1] if level in LEVELS else (level,)
-    missing = [name for name in arch if name not in runs]
-    if missing:
+    if missing := [name for name in arch if name not in runs]:
         here = level or processor or os.uname().machine
         return f"it is built for {'+'.join(missing)}, and this processor offers {here}"
     return None
@@ -144,8 +143,7 @@ def device_problems(target: Target, abi: str, here: Machine) -> list[str]:
     library = TORCH_LIBRARY.get(target.device)
     if abi not in (PLAIN, FACADE) and library and (problem := torch_library_problem([library], here)):
         problems.append(f"{problem}; to build it for another machine: build-ops --target {target}")
-    missing = [arch for arch in here.devices if not archs.run_mode(target.device, arch, target.arch)]
-    if missing:
+    if missing := [arch for arch in here.devices if not archs.run_mode(target.device, arch, target.arch)]:
         names = "+".join(missing)
         problems.append(f"the {target.device} device here is {names}, which does not run code for {target}")
     return problems

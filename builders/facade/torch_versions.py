@@ -69,8 +69,7 @@ def _python(condition: str) -> str:
         if not match:
             raise ValueError(rest)
         rest = rest[match.end() :].lstrip()
-        defined = match[1] or match[2]
-        if defined:
+        if defined := match[1] or match[2]:
             words.append("1" if defined in NAMES else f"defined_{defined}")
         else:
             words.append(match[3] or match[4] or IN_PYTHON.get(match[5], match[5]))

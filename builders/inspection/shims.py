@@ -31,8 +31,7 @@ def versions(folder: str) -> dict[str, str]:
     added: dict[str, str] = {}
     since = ""
     for line in lines:
-        guard = GUARD.match(line)
-        if guard:
+        if guard := GUARD.match(line):
             since = f"{guard[1]}.{guard[2]}"
         elif line.startswith("#endif"):
             since = "" if "TORCH_FEATURE_VERSION" in line else since

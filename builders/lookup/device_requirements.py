@@ -25,8 +25,7 @@ def device_problem(
     target, here = Target.parse(record["target"]), machine.devices
     device, arch = target.device, target.arch
     how = {name: archs.run_mode(device, name, arch) for name in here or requested if name != "ptx"}
-    missing = [name for name, kind in how.items() if not kind]
-    if missing:
+    if missing := [name for name, kind in how.items() if not kind]:
         whose = f"the {device} device here is" if here else "the target is"
         return f"it holds code for {'+'.join(arch)}, but {whose} {'+'.join(missing)}"
     compiled = "ptx" in how.values()

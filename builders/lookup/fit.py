@@ -138,8 +138,7 @@ def _cpu_fit(record: Mapping[str, Any], spec: OpSpec) -> Fit:
 
 def _device_fit(record: Mapping[str, Any], machine: Machine, spec: OpSpec) -> Fit:
     """Fits if its code runs on the devices here; the best is one that the driver need not compile any further."""
-    problem = device_problem(record, spec.target.arch, machine)
-    if problem:
+    if problem := device_problem(record, spec.target.arch, machine):
         return Fit(problem)
     return Fit(rank=int(device_problem(record, spec.target.arch, machine, jit=False) is None))
 

@@ -238,8 +238,7 @@ def _read_by_lookup(
 
 def _warn_of_times(op: str, stamps: FlatStamps) -> None:
     """Says which files have a time of change in the future: once, as the look-up is remembered."""
-    ahead = [path for path in stamps.ahead() if path not in _said]
-    if ahead:
+    if ahead := [path for path in stamps.ahead() if path not in _said]:
         _said.update(ahead)
         more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
         text = (

@@ -150,8 +150,7 @@ def look(what: WantedResult, places: Sequence[Place], asks: bool) -> Outcome:
         except FileNotFoundError:
             continue
         return Outcome(_fitting(found, what), watched)
-    accepted = _fetched(fetched_path, what, owners)
-    if accepted is not None:
+    if (accepted := _fetched(fetched_path, what, owners)) is not None:
         return Outcome(_fitting(accepted, what), watched)
     if not settings.remotes():
         return Outcome(None, watched)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from opforge.fast_path import library
+from opforge.foundation.lazy_torch import torch
 
 from .described import Description, UndescribedError
 
@@ -101,8 +102,6 @@ def of_graph(module: Any) -> str:
 
 def ops_of(module: Any) -> list[str]:
     """Returns the public names of the ops that a graph calls."""
-    import torch
-
     kinds, graph_module = (torch._ops.OpOverload, torch._ops.OpOverloadPacket), torch.fx.GraphModule
     graphs = [each.graph for each in module.modules() if isinstance(each, graph_module)]
     return sorted({_public(node.target) for graph in graphs for node in graph.nodes if isinstance(node.target, kinds)})
@@ -130,8 +129,6 @@ def _public(op: Any) -> str:
 
 def _each(names: Iterable[str]) -> Iterator[str]:
     """Yields the names of ops, for a namespace those of its ops."""
-    import torch
-
     for name in names:
         if name.endswith("::"):
             yield from (op for op in torch._C._dispatch_get_all_op_names() if op.startswith(name))
@@ -150,8 +147,6 @@ class _Registry:
     """The registrations of ops by Python code and by our libraries, at one moment."""
 
     def __init__(self, fakes: Mapping[str, Callable[..., Any]], ops: Mapping[str, Iterable[str]]) -> None:
-        import torch
-
         self._torch, self._fakes = torch, fakes
         self.defined: dict[str, list[str]] = {}
         """The entries of the libraries that define an op, or have kernels for it, by its public name."""
@@ -264,8 +259,7 @@ class _Registry:
             rules = getattr(getattr(entry, "torch_dispatch_rules", None), "_data", {})
             for kind, rule in sorted(rules.items(), key=lambda item: str(item[0])):
                 yield f"rule for {kind.__qualname__}", rule
-            effect = getattr(getattr(entry, "effect", None), "effect", None)
-            if effect is not None:
+            if (effect := getattr(getattr(entry, "effect", None), "effect", None)) is not None:
                 yield "effect", str(effect)
         own = custom_ops.OPDEFS.get(public)
         if own is not None:
@@ -294,8 +288,7 @@ class _Registry:
         """Yields the entries in torch's tables of fakes, decompositions and lowerings for an op of another library."""
         decompositions = getattr(sys.modules.get("torch._decomp"), "global_decomposition_table", {})
         tables = [(f"decomposition ({name})", table) for name, table in decompositions.items()]
-        for what, module, name in TABLES:
-            tables.append((what, getattr(sys.modules.get(module), name, {})))
+        tables += [(what, getattr(sys.modules.get(module), name, {})) for what, module, name in TABLES]
         of_torch = op.namespace in TORCHS
         for what, table in tables:
             value = table.get(op)

@@ -178,8 +178,7 @@ class Description:
         yield CLOSE
 
     def _parts_of(self, value: Any, kind: type) -> Iterator[Part]:
-        own = self._torch_parts(value, kind)
-        if own is not None:
+        if (own := self._torch_parts(value, kind)) is not None:
             yield from own
         elif (name := _fixed_name(value)) is not None:
             yield name
@@ -283,8 +282,7 @@ class Description:
 
     def _used_of(self, module: types.ModuleType, names: set[str], above: set[str]) -> Iterator[Part]:
         """Yields the parts of the module attributes that a function names."""
-        version = _version_of(module.__name__)
-        if version is not None:
+        if (version := _version_of(module.__name__)) is not None:
             yield f"module {module.__name__} {version}"
             return
         yield f"module {module.__name__}"
@@ -484,11 +482,9 @@ def _imports(code: types.CodeType) -> Iterator[tuple[str, int, str, str]]:
 
 def _import(name: str) -> Any:
     """Returns the module that a function would import; its name and version if installed; None if missing."""
-    module = sys.modules.get(name)
-    if module is not None:
+    if (module := sys.modules.get(name)) is not None:
         return module
-    version = _version_of(name)
-    if version is not None:
+    if (version := _version_of(name)) is not None:
         return f"{name} {version}"
     try:
         return importlib.import_module(name)

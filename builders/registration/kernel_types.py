@@ -65,8 +65,7 @@ def check(op: str, library: str, schemas: Iterable[str], kernels: Iterable[str],
         schema = _schema(torch, own, name)
         if schema is None:
             continue
-        wrong = _differences(schema, own.get(name, ""), types)
-        if wrong:
+        if wrong := _differences(schema, own.get(name, ""), types):
             head = f"{function.lstrip('&')} ({path(place, roots)}) for {schema}"
             problems[f"{head}:{''.join(f'{LINE}{text}' for text in wrong)}"] = None
     if problems:

@@ -259,8 +259,7 @@ def _assembled_files(job: Job, work: str, step: Step, folders: Sequence[str]) ->
         if not assembled.is_assembly(step):
             again = assembled.assembly_step(step, is_clang)
             run_steps(job, work, [again], keeps_log=False)
-            names = assembled.names_in(os.path.join(work, again.output))
-            if names is not None:
+            if (names := assembled.names_in(os.path.join(work, again.output))) is not None:
                 return assembled.files_named(names, folders)
         again = assembled.listing_step(step, is_clang)
         run_steps(job, work, [again], keeps_log=False)

@@ -123,8 +123,7 @@ def build_error(
         advice = (small_stack() if status - 128 == signal.SIGSEGV else "") or "Run it again."
         return BuildResourceError.of(op, f"{program} was ended by signal {status - 128}", advice, log)
     title, command = _failed_step(lines)
-    ended = ended_by_signal(op, title, output, log)
-    if ended:
+    if ended := ended_by_signal(op, title, output, log):
         return ended
     argv, diagnostics = _argv(command), [*parse_diagnostics(lines)]
     first = next((diagnostic for diagnostic in diagnostics if diagnostic["severity"] == "error"), None)
@@ -173,8 +172,7 @@ def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], may_b
 def parse_diagnostics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yields the compilers' diagnostics of source lines, in the form of `CompileError.diagnostics`."""
     for line in lines:
-        match = DIAGNOSTIC.match(line)
-        if match:
+        if match := DIAGNOSTIC.match(line):
             yield {
                 "file": match["file"],
                 "line": int(match["line"] or match["cuda"]),
@@ -399,8 +397,7 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
         return "hint: -m32 builds for 32 bits, and Python and torch here have 64: remove it"
     if "-static" in argv and "-shared" in argv:
         return "hint: a library that Python loads cannot be linked with -static: remove it (-static-libgcc is possible)"
-    joined = next((word for word in argv if FLAGS_IN_ONE.fullmatch(word)), "")
-    if joined:
+    if joined := next((word for word in argv if FLAGS_IN_ONE.fullmatch(word)), ""):
         return f"hint: {joined!r} is one argument to the compiler: write each flag as a string of its own"
     words = [part for word in argv for part in (word[4:].split(",") if word.startswith("-Wl,") else [word])]
     has_defs = "--no-undefined" in words or "--no-allow-shlib-undefined" in words or ("-z", "defs") in pairwise(words)
@@ -424,8 +421,7 @@ def _submodule_hint(text: str, file: str) -> str:
     if not MISSING_HEADER.match(text) or not os.path.isabs(file):
         return ""
     for root in map(str, Path(file).parents):
-        empty = next((path for path in _submodules(root) if not _has_files(os.path.join(root, path))), "")
-        if empty:
+        if empty := next((path for path in _submodules(root) if not _has_files(os.path.join(root, path))), ""):
             return (
                 f"hint: the git submodule {empty} in {root} is empty: run `git submodule update --init --recursive`"
                 " there. An archive that a forge makes has no submodules: clone the project instead"
@@ -530,8 +526,7 @@ def _failed_step(lines: list[str]) -> tuple[str, str]:
     """Returns the title and the command of the first step that failed, as ninja prints them."""
     title = "the build"
     for number, line in enumerate(lines):
-        status = re.match(r"^\[\d+/\d+\] (.*)$", line)
-        if status:
+        if status := re.match(r"^\[\d+/\d+\] (.*)$", line):
             title = status[1]
         if line.startswith("FAILED:"):
             return title, lines[number + 1].strip() if number + 1 < len(lines) else ""

@@ -102,8 +102,7 @@ def write_build_file(folder: str, steps: Sequence[Step], heavy: Collection[str] 
     for step in steps:
         # Only the outputs of other steps are listed, for the order: ninja cannot spell some names of sources.
         inputs = " ".join(_escaped(name) for name in step.inputs if not os.path.isabs(name))
-        broken = next(filter(LINE_BREAK.search, step.argv), None)
-        if broken is not None:
+        if (broken := next(filter(LINE_BREAK.search, step.argv), None)) is not None:
             raise BuilderError(step.title, f"{broken!r} has a line break", "Rename it, or remove the line break")
         lines += [
             f"build {_escaped(step.output)}: run {inputs}",

@@ -35,8 +35,7 @@ def take(job: Job, work: str, steps: Sequence[Step], disk: Disk) -> dict[str, In
     for step in steps:
         if step.unit:
             target = os.path.join(work, step.output)
-            inputs = objects.reuse(job.layout, _unit_key(job, step), seen, target)
-            if inputs:
+            if inputs := objects.reuse(job.layout, _unit_key(job, step), seen, target):
                 reused[step.output] = inputs
     return reused
 

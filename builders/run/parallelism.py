@@ -38,8 +38,7 @@ def compiler_jobs(jobs: int | None, plan: BuildPlan, layout: Layout) -> int:
 
     The memory of one compiler is what the hungriest of them took when the op was last built.
     """
-    chosen = chosen_jobs(jobs)
-    if chosen:
+    if chosen := chosen_jobs(jobs):
         return chosen
     cores, left = most_compilers(), memory_left()
     if left is None:

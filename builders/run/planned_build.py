@@ -147,8 +147,7 @@ class PlannedBuild:
             raise
         except OSError as error:
             raise_if_exhausted(spec.name, error)
-            problem = _store_problem(store.layout.root, error)
-            if problem:
+            if problem := _store_problem(store.layout.root, error):
                 raise problem from error
             raise
 

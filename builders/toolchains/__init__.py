@@ -69,8 +69,7 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
     find = _import(FIND_FOR_CPU, spec) if import_path == HOST else _import(import_path, spec).find
     toolchain: Toolchain = find(spec, store.layout, store.disk)
     toolchain.identity()
-    problem = toolchain.target_problem(spec.target.device, spec.target.arch)
-    if problem:
+    if problem := toolchain.target_problem(spec.target.device, spec.target.arch):
         raise OpIncompatibleError(spec.name, str(spec.target), [problem])
     return toolchain
 

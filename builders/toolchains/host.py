@@ -102,8 +102,7 @@ class HostToolchain(Toolchain):
 
     def stamps(self) -> Mapping[str, list[int]]:
         """Returns the paths of the compiler's programs, with links resolved, and their stamps."""
-        stamps: Mapping[str, list[int]] = self._info["stamps"]
-        return stamps
+        return self._info["stamps"]
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         return tuple(sorted(self._info["identity"].items()))
@@ -282,8 +281,7 @@ def find_compiler(variable: str = "CXX") -> tuple[str, ...]:
     whole = environment.variable(variable)
     if " " in whole and os.path.dirname(whole) and (path := which(whole)):
         return (path,)  # the path of a program, with spaces that nobody has quoted
-    chosen = tuple(map(_cxx_of, env_words(variable)))
-    if chosen:
+    if chosen := tuple(map(_cxx_of, env_words(variable))):
         path = which(chosen[0])
         if path is None:
             searched = [f"{variable}={os.environ[variable]}"]

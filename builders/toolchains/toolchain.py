@@ -40,16 +40,14 @@ class Toolchain(ABC):
     @classmethod
     def find(cls, spec: OpSpec, layout: Layout, disk: Disk) -> Toolchain:
         """Returns the toolchain for this spec. Raises ToolchainNotFoundError, OpIncompatibleError, BuilderError."""
-        missing = sorted(cls.__abstractmethods__)
-        if missing:
+        if missing := sorted(cls.__abstractmethods__):
             problem = f"its toolchain {cls.__name__} has no method {', '.join(missing)}"
             raise BuilderError(spec.builder, problem, "Define them as its base class Toolchain describes them")
         if spec.portable:
             device = spec.target.device
             reason = f"portable libraries are built for the CPU; the compiler for {device} needs this system's own"
             raise OpIncompatibleError(spec.name, str(spec.target), [reason])
-        toolchain: Toolchain = cls(layout, disk)  # type: ignore[call-arg]
-        return toolchain
+        return cls(layout, disk)  # type: ignore[call-arg]
 
     @property
     def precompiles(self) -> bool:

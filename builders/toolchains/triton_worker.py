@@ -237,8 +237,7 @@ def _error_text(error: BaseException, path: str, line: int, what: str) -> str:
         inner = inner.__cause__
         if hasattr(inner, "node") and hasattr(inner, "src"):
             error = inner
-    node = getattr(error, "node", None)
-    if node is not None:
+    if (node := getattr(error, "node", None)) is not None:
         path, line = _location_of(getattr(error, "src", None), path, line)
         line += node.lineno - 1
     if isinstance(error, SyntaxError) and error.lineno:

@@ -43,7 +43,7 @@ class TritonGeluBuilder(TritonOpBuilder):
     """gelu and gelu_backward; see opforge.ops.triton.activations."""
 
     name = "triton_gelu"
-    python_functions = "opforge.ops.triton.activations:bind"
+    python_functions = "opforge.ops.triton.activations:bind_gelu"
     compiles_configs = False
     cases = "opforge.ops.cases.triton_ops:GELU"
     kernels = list(_gelu())
@@ -53,7 +53,7 @@ class TritonSwigluBuilder(TritonOpBuilder):
     """swiglu and swiglu_backward; see opforge.ops.triton.activations."""
 
     name = "triton_swiglu"
-    python_functions = "opforge.ops.triton.activations:bind"
+    python_functions = "opforge.ops.triton.activations:bind_swiglu"
     compiles_configs = False
     cases = "opforge.ops.cases.triton_ops:SWIGLU"
     kernels = list(_swiglu())

@@ -88,7 +88,7 @@ class TritonLayerNormBuilder(TritonOpBuilder):
     """layer_norm and layer_norm_backward; see opforge.ops.triton.norms."""
 
     name = "triton_layer_norm"
-    python_functions = "opforge.ops.triton.norms:bind"
+    python_functions = "opforge.ops.triton.norms:bind_layer_norm"
     compiles_configs = False
     cases = "opforge.ops.cases.triton_ops:LAYER_NORM"
     kernels = _kernels(centred=True)
@@ -98,7 +98,7 @@ class TritonRMSNormBuilder(TritonOpBuilder):
     """rms_norm and rms_norm_backward; see opforge.ops.triton.norms."""
 
     name = "triton_rms_norm"
-    python_functions = "opforge.ops.triton.norms:bind"
+    python_functions = "opforge.ops.triton.norms:bind_rms_norm"
     compiles_configs = False
     cases = "opforge.ops.cases.triton_ops:RMS_NORM"
     kernels = _kernels(centred=False)

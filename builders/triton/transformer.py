@@ -94,7 +94,7 @@ class SpatialInferenceBuilder(TritonOpBuilder):
     """Biases of channels on a GPU; see opforge.ops.spatial."""
 
     name = "triton_spatial_inference"
-    python_functions = "opforge.ops.spatial:bind"
+    python_functions = "opforge.ops.triton.transformer.channels:bind"
     compiles_configs = False
     cases = "opforge.ops.cases.triton_ops:SPATIAL"
     kernels = with_warps(channel_kernels())
@@ -114,7 +114,7 @@ class InferenceCoreBuilder(TritonOpBuilder):
     """Norms with a residual, activations with a bias and products on a GPU; see docs/transformer-ops.md."""
 
     name = "triton_inference_core"
-    python_functions = "opforge.ops.inference_core:bind"
+    python_functions = "opforge.ops.triton.transformer.inference_core:bind"
     compiles_configs = False
     cases = "opforge.ops.cases.triton_ops:INFERENCE_CORE"
     kernels = with_warps(core_kernels())

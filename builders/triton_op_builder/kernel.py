@@ -62,15 +62,13 @@ class Kernel(NamedTuple):
 
     def packing(self) -> str:
         """Returns the `struct` format of the run-time arguments: one slot of eight bytes each."""
-        return "<" + "".join("Q" if kind.startswith("*") else SCALARS[_bare(kind)] for kind in self.arguments.values())
+        return "<" + "".join(
+            "Q" if kind.startswith("*") else SCALARS[kind.partition(":")[0]] for kind in self.arguments.values()
+        )
 
     def pointers(self) -> tuple[int, ...]:
         """Returns the positions of the run-time arguments that are tensors."""
         return tuple(at for at, kind in enumerate(self.arguments.values()) if kind.startswith("*"))
-
-
-def _bare(kind: str) -> str:
-    return kind.partition(":")[0]
 
 
 def check_kernels(builder: str, kernels: Iterable[Kernel]) -> None:

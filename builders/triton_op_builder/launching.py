@@ -150,8 +150,7 @@ class PrebuiltKernels:
         if name not in self._packing:
             raise KernelLaunchError(self.op, name, "the builder declares no such kernel")
         handle = ctypes.c_void_p()
-        problem = self._find(name.encode(), device, ctypes.byref(handle))
-        if problem is not None:
+        if (problem := self._find(name.encode(), device, ctypes.byref(handle))) is not None:
             raise KernelLaunchError(self.op, name, problem.decode(errors="replace"))
         if self.raw_stream is None:
             from opforge.accelerator.by_device import accelerator_of

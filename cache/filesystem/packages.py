@@ -54,7 +54,9 @@ class PackageFiles:
 
     def __init__(self, disk: Disk, kept: str = "") -> None:
         self._disk, self._kept = disk, kept
-        self.database = next((path for path in _databases() if os.path.exists(path)), "")
+        self.database = next(
+            (path for path in (f"{DPKG}/status", f"{APK}/installed", PACMAN) if os.path.exists(path)), ""
+        )
         self._at, watched = disk.now_ns(), [self.database, f"{DPKG}/diversions"]
         self._stamps = FlatStamps(watched, disk.flat_stamps(watched))
         self._answers, self._tops = self._remembered()
@@ -67,8 +69,7 @@ class PackageFiles:
 
     def find(self, path: str) -> Listed | None:
         """Returns the package that a file belongs to; None if no list has it, or if a link may lead elsewhere."""
-        wheel = self._wheel(path)
-        if wheel:
+        if wheel := self._wheel(path):
             return wheel
         real = self._real(path) if self.database else None
         return Listed(SYSTEM, self.database) if real and self._is_listed(real) else None
@@ -164,10 +165,6 @@ class PackageFiles:
             names = self._disk.names(folder)
             self._wheels[folder] = sorted(name for name in names if name.endswith(DIST_INFO))
         return self._wheels[folder]
-
-
-def _databases() -> tuple[str, ...]:
-    return f"{DPKG}/status", f"{APK}/installed", PACMAN
 
 
 def _listed_paths(database: str) -> set[bytes]:

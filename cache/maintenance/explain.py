@@ -115,8 +115,7 @@ def file_differences(inputs: Any, root_paths: Mapping[str, str], disk: Disk) -> 
         if digest != dependency.digest:
             problem = "has changed" if digest else "no longer exists"
             changed.append(ChangedFile(path, problem, dependency.digest, digest or ""))
-    appeared = recorded.appeared(root_paths, disk)
-    if appeared:
+    if appeared := recorded.appeared(root_paths, disk):
         changed.append(ChangedFile(appeared, "has appeared, and may shadow a header", "", disk.digest(appeared) or ""))
     return changed
 

@@ -136,9 +136,8 @@ def everything(layout: Layout, keys: Collection[str] | None = None, clear_pinned
     stored = [entry for entry in listing.measured(layout, {}) if keys is None or entry.key in keys]
     stored = [entry for entry in stored if entry.key not in kept]
     evicted = [Eviction("entry", layout.entry(entry.key), entry.size, "cleared", entry.op) for entry in stored]
-    own_pins = {root.name for root in pins.roots(layout)}  # those of `opforge cache pin` are named as their entries
     evicted += [
-        _eviction("pins", layout.path("pins", entry.key), "cleared") for entry in stored if entry.key in own_pins
+        _eviction(pins.AREA, layout.path(pins.AREA, entry.key), "cleared") for entry in stored if entry.key in pinned
     ]
     evicted += _orphans(layout, pointers.read(layout), {entry.key for entry in stored})
     if keys is None:

@@ -9,7 +9,7 @@ import os
 
 from opforge.cache.layout import SWEPT, Layout
 from opforge.cache.ownership import has_tag
-from opforge.cache.records import pins, size_log
+from opforge.cache.records import size_log
 from opforge.errors import SettingError
 from opforge.foundation import remembered_values_writer, settings
 from opforge.foundation.file_owners import link_problem
@@ -39,7 +39,6 @@ def enforce(layout: Layout, max_size: int | None, max_age: float | None) -> int:
         if not is_due and not is_full:
             return 0
         if is_due:
-            pins.renew_roots(layout)
             remembered_values_writer.remove_unused()
         size = max_size * 9 // 10 if is_full and max_size is not None else None
         from . import gc  # not for a store that is within its limits

@@ -11,7 +11,6 @@ from opforge.cache import staging
 from opforge.cache.areas import AREAS, DAY
 from opforge.cache.layout import TAG_NAME, Layout
 from opforge.cache.ownership import is_own
-from opforge.cache.records import pins
 from opforge.foundation.files import is_temp_name
 
 from . import listing, pointers
@@ -45,10 +44,6 @@ def find(layout: Layout, named: pointers.Pointers, now: float) -> Iterator[Unnee
         yield Unneeded("staging", path, "its builder is gone")
     for area, seconds in MAX_AGE_SECONDS.items():
         yield from _old(area, listing.own_children(layout, area), seconds, now)
-    for root in pins.roots(layout):
-        path = layout.path(pins.AREA, root.name)
-        if root.is_orphan and _age(path, now) > pins.MAX_MISSING_SECONDS:
-            yield Unneeded(pins.AREA, path, f"its owner {root.owner} is gone")
     yield from _surplus(named, now)
     for path in _temp_files(layout):
         if _age(path, now) > TEMP_FILE_SECONDS:

@@ -99,5 +99,3 @@ FAILURE = record(
     }
 )
 """A build's error, for the processes that wait for it."""
-ROOT = record({"entries": TEXTS, "owner": TEXT})
-"""A list of entries that are kept, whatever the limits."""

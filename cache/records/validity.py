@@ -150,8 +150,7 @@ class Observation:
                 return f"{path} no longer exists"
             if digest != recorded:
                 return f"{path} has changed"
-        new = appeared(inputs, self._root_paths, self._listings)
-        if new:
+        if new := appeared(inputs, self._root_paths, self._listings):
             return f"{new} has appeared, and may shadow a header"
         return changed_answer(inputs, self._root_paths, self._listings)
 

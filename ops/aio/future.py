@@ -104,8 +104,7 @@ class Future:
             TimeoutError: It has not finished within `timeout` seconds. It goes on.
             concurrent.futures.CancelledError: It was cancelled.
         """
-        error = self.exception(timeout)
-        if error:
+        if error := self.exception(timeout):
             raise error
         return self._value
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import OURS, Call, Case, MissingError, Place, Prepared, Seconds
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
@@ -41,8 +42,6 @@ class Job(NamedTuple):
 
 def _job(verb: str, depth: int, in_memory: bool, place: Place, size: int = 0) -> Job:
     """Creates the file, with contents that no file system can leave out."""
-    import torch
-
     folder, size = place.folder, size or place.size
     if in_memory:
         if not os.path.isdir(SHARED_MEMORY):
@@ -61,8 +60,6 @@ def _job(verb: str, depth: int, in_memory: bool, place: Place, size: int = 0) ->
 
 
 def _locked(size: int) -> Tensor:
-    import torch
-
     from opforge.builders.cpu.pin_memory import PinMemoryBuilder
 
     try:
@@ -81,8 +78,6 @@ def _queue(job: Job) -> Any:
 
 
 def _whole(locked: bool, inputs: Prepared) -> Call:
-    import torch
-
     job = inputs.arguments
     tensor = _locked(job.size) if locked else torch.ones(job.size, dtype=torch.uint8)
     transfer = getattr(_queue(job), job.verb)
@@ -90,8 +85,6 @@ def _whole(locked: bool, inputs: Prepared) -> Call:
 
 
 def _deepspeed(inputs: Prepared) -> Call:
-    import torch
-
     job = inputs.arguments
     if not job.direct:
         raise MissingError("it opens files with O_DIRECT only, which this file system may not have")
@@ -130,22 +123,12 @@ def _fio(engine: str, options: Callable[[Job], list[str]], done: Callable[[Job],
     return call
 
 
-def _fio_whole(job: Job) -> list[str]:
-    return ["--bs=1M", f"--rw={job.verb}"]
-
-
-def _fio_random(job: Job) -> list[str]:
-    return ["--bs=4k", "--rw=randread", "--norandommap", f"--io_size={job.place.size * ROW}"]
-
-
 def _random(spread: bool, inputs: Prepared) -> Call:
     """Returns reads from random places, each in one list of offsets.
 
     As fio does, they go into the same 128 blocks of memory again and again, which stay in the processor's cache; or,
     with `spread`, each into a block of its own.
     """
-    import torch
-
     job = inputs.arguments
     queue, count = _queue(job), job.place.size
     memory = _locked((count if spread else RANDOM_DEPTH) * ROW).view(-1, ROW)
@@ -161,8 +144,6 @@ def _random(spread: bool, inputs: Prepared) -> Call:
 
 
 def _is_read_back(loaded: Any, _device: str) -> None:
-    import torch
-
     written = torch.randint(0, 256, (3 * 4096 + 17,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "file")
@@ -178,7 +159,7 @@ def _is_read_back(loaded: Any, _device: str) -> None:
 def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = False) -> Case:
     rivals: dict[str, Callable[[Prepared], Call]] = {TORCHS: partial(_whole, False)}
     for name in FIO:
-        rivals[name] = partial(_fio, name.split()[1], _fio_whole, lambda job: job.size)
+        rivals[name] = partial(_fio, name.split()[1], lambda job: ["--bs=1M", f"--rw={job.verb}"], lambda job: job.size)
     rivals[DEEPSPEED] = _deepspeed
     goals = {"baseline": 0.85} if in_memory else {"baseline": 0.97, DEEPSPEED: 1.1 if verb == "read" else 1.0}
     return Case(
@@ -200,7 +181,12 @@ def _whole_case(verb: str, depth: int, in_memory: bool = False, quick: bool = Fa
 def _random_case() -> Case:
     rivals: dict[str, Callable[[Prepared], Call]] = {SPREAD: partial(_random, True)}
     for name in FIO:
-        rivals[name] = partial(_fio, name.split()[1], _fio_random, lambda job: job.place.size * ROW)
+        rivals[name] = partial(
+            _fio,
+            name.split()[1],
+            lambda job: ["--bs=4k", "--rw=randread", "--norandommap", f"--io_size={job.place.size * ROW}"],
+            lambda job: job.place.size * ROW,
+        )
     return Case(
         "random reads of 4 KiB, depth 128, O_DIRECT",
         lambda place: _job("read", RANDOM_DEPTH, False, place, RANDOM_FILE),

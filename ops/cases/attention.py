@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
 from opforge.ops.cases.traffic import attention as attention_amount
@@ -34,8 +35,6 @@ Tensors = tuple["Tensor", "Tensor", "Tensor"]
 
 def _memory(place: Place) -> tuple[Tensor, Tensor, Tensors]:
     """Returns memory for the result and the logarithms of sums, then queries, keys and values."""
-    import torch
-
     outer, inner, length, heads, _size = place.shape
     q, k, v = (place.draw(*place.shape, seed=seed) for seed in range(3))
     return torch.zeros_like(q), torch.zeros(outer, inner, heads, length, device=place.device), (q, k, v)
@@ -76,10 +75,6 @@ Attend = Callable[[Attended], "Tensor"]
 """Attention of the inputs, by one of the contenders."""
 
 
-def _attended(inputs: Prepared) -> Attended:
-    return Attended(inputs.arguments[2:5], tuple(inputs.arguments[5]))
-
-
 def _ours(inputs: Attended) -> Tensor:
     from opforge.ops.evoformer import evoformer_attention
 
@@ -87,20 +82,16 @@ def _ours(inputs: Attended) -> Tensor:
 
 
 def _masked(inputs: Attended) -> Tensor:
-    import torch
-
     q, k, v = (tensor.transpose(2, 3) for tensor in inputs.tensors)
     mask = inputs.biases[0] + inputs.biases[1]
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(2, 3)
 
 
 def _forward(run: Attend, inputs: Prepared) -> Call:
-    return partial(run, _attended(inputs))
+    return partial(run, Attended(inputs.arguments[2:5], tuple(inputs.arguments[5])))
 
 
 def _both_ways(run: Attend, inputs: Prepared) -> Call:
-    import torch
-
     gradient, q, k, v, biases, _scale = inputs.arguments
     leaves = [tensor.detach().clone().requires_grad_() for tensor in (q, k, v, *biases)]
     own = Attended((leaves[0], leaves[1], leaves[2]), tuple(leaves[3:]))
@@ -112,8 +103,6 @@ def _result_and_gradients(name: str, loaded: Any) -> Callable[..., list[Tensor]]
     forward, backward = getattr(loaded, f"{name}_"), getattr(loaded, f"{name}_backward_")
 
     def call(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], *options: Any) -> list[Tensor]:
-        import torch
-
         outer, inner, length, heads, _size = q.shape
         out = torch.empty_like(q)
         log_sums = q.new_empty((outer, inner, heads, 2 * length), dtype=torch.float32)
@@ -130,8 +119,6 @@ def _result_and_gradients(name: str, loaded: Any) -> Callable[..., list[Tensor]]
 def _exact(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, biases: list[Tensor], *lists: Any, hidden: Any = None
 ) -> list[Tensor]:
-    import torch
-
     from opforge.ops import reference
 
     leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v, *biases)]
@@ -199,8 +186,6 @@ def _compared(
 
 def _layout(heads: int, blocks: int) -> Tensor:
     """Returns which blocks [heads, blocks, blocks] see which: each as many, others for each head."""
-    import torch
-
     seen = max(1, round(blocks * (SHARE if blocks >= FEW_BLOCKS else SHARE_OF_FEW)))
     order = torch.rand((heads, blocks, blocks), generator=torch.Generator().manual_seed(0)).argsort(-1)
     return torch.zeros((heads, blocks, blocks), dtype=torch.int64).scatter_(2, order[..., :seen], 1)
@@ -269,8 +254,6 @@ def _sparse_ours(inputs: Prepared) -> Call:
 
 
 def _sparse_masked(inputs: Prepared) -> Call:
-    import torch
-
     own = _of_heads(inputs)
     hidden = _hidden(own.layout.shape[0], own.tensors[0].shape[2], own.block)
     mask = torch.zeros(hidden.shape, dtype=own.tensors[0].dtype).masked_fill_(hidden, -torch.inf)
@@ -279,8 +262,6 @@ def _sparse_masked(inputs: Prepared) -> Call:
 
 def _gathered(inputs: Prepared) -> Call:
     """Returns attention by torch.bmm over the blocks that a row sees: every row sees as many."""
-    import torch
-
     own = _of_heads(inputs)
     q, k, v = own.tensors
     heads, rows, seen = own.columns.shape

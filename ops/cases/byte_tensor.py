@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import TIME, Call, Case, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
 
@@ -14,8 +15,6 @@ BARE = "torch view, unchecked"
 
 
 def _tensors(place: Place) -> list[Tensor]:
-    import torch
-
     return [torch.ones(64, dtype=place.torch_dtype()) for _ in range(place.size)]
 
 
@@ -32,15 +31,11 @@ def _deepspeed(inputs: Prepared) -> Call:
 
 
 def _view(inputs: Prepared) -> Call:
-    import torch
-
     tensors, dtype = inputs.arguments, torch.uint8
     return lambda: [tensor.view(dtype) for tensor in tensors]
 
 
 def _are_views(loaded: Any, _device: str) -> None:
-    import torch
-
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         tensor = torch.zeros(6, 4, dtype=dtype)
         view = loaded.cast_to_byte_tensor(tensor)

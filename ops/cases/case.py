@@ -14,6 +14,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
+from opforge.foundation.lazy_torch import torch
+
 Call = Callable[[], object]
 OURS = "opforge"
 """The contender that a case is about. It must run; the others may be missing."""
@@ -106,8 +108,6 @@ class Place:
 
     def torch_dtype(self) -> Any:
         """Returns the dtype as torch's; float32 for "any"."""
-        import torch
-
         return torch.float32 if self.dtype == ANY else getattr(torch, self.dtype)
 
     def draw(self, *shape: int, seed: int = 1, dtype: Any = None) -> Any:
@@ -115,8 +115,6 @@ class Place:
 
         They are normally distributed.
         """
-        import torch
-
         values = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
         return values.to(self.torch_dtype() if dtype is None else dtype).to(self.device)
 
@@ -341,10 +339,7 @@ class Case:
                 f"the case {self.name!r} names the function {self.function!r} of an op, and no op was loaded: expected"
                 " the op's builder, which names the case: MODULE:Builder, instead of the case itself"
             )
-        found: Callable[..., Any] = (
-            getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
-        )
-        return found
+        return getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
 
     def prepare(self, place: Place, loaded: Any = None) -> Prepared:
         """Creates the inputs of a size, for a loaded op."""

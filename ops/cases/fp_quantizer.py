@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED
@@ -38,8 +39,6 @@ def _there_and_back(bits: int, mantissa: int, loaded: Any) -> Callable[[Tensor],
     """Returns a function that quantizes groups, and returns what comes back: the rows of bytes say nothing alone."""
 
     def call(values: Tensor) -> Tensor:
-        import torch
-
         size = values.shape[-1]
         rows = torch.empty(values.numel() // size, size * bits // 8 + SCALE, dtype=torch.uint8, device=values.device)
         back = torch.empty(values.shape, dtype=values.dtype, device=values.device)
@@ -50,17 +49,11 @@ def _there_and_back(bits: int, mantissa: int, loaded: Any) -> Callable[[Tensor],
     return call
 
 
-def _same(values: Tensor) -> Tensor:
-    return values
-
-
 def _allowed(bits: int, mantissa: int, values: Tensor) -> Tensor:
     """Returns half a unit of the format at each value.
 
     Below the smallest normal number of the format the distance between numbers is the same everywhere.
     """
-    import torch
-
     smallest = values.abs().amax(-1, keepdim=True) * 2.0 ** (2 - 2 ** (bits - 1 - mantissa))
     return torch.maximum(values.abs(), smallest) * 2.0 ** -(mantissa + 1) * 1.02
 
@@ -82,15 +75,11 @@ def _quantize(stochastic: bool, inputs: Prepared, values: Tensor, rows: Tensor, 
 
 
 def _dequantize(inputs: Prepared, values: Tensor, rows: Tensor, form: tuple[int, ...]) -> Call:
-    import torch
-
     out = torch.empty_like(values)
     return lambda: inputs.loaded.fp_dequantize_(out, rows, *form)
 
 
 def _selective(inputs: Prepared, values: Tensor, rows: Tensor, form: tuple[int, ...]) -> Call:
-    import torch
-
     indexes = torch.arange(0, BLOCKS, EVERY, dtype=torch.int32)
     out = torch.empty(len(indexes), values.numel() // BLOCKS, dtype=values.dtype)
     return lambda: inputs.loaded.fp_selective_dequantize_(out, rows, indexes, *form)
@@ -98,8 +87,6 @@ def _selective(inputs: Prepared, values: Tensor, rows: Tensor, form: tuple[int, 
 
 def _float8(form: tuple[int, int], back: bool, inputs: Prepared) -> Call:
     """Returns torch's cast to and from the nearest dtype that it has. It computes no scales."""
-    import torch
-
     dtypes = {(8, 3): torch.float8_e4m3fn, (8, 2): torch.float8_e5m2}
     if form not in dtypes:
         raise MissingError(f"torch has no cast to floating-point codes of {form[0]} bits")
@@ -142,7 +129,7 @@ def _compared(form: str) -> dict[str, Any]:
     bits, mantissa = FORMATS[form]
     return {
         "function": partial(_there_and_back, bits, mantissa),
-        "reference": _same,
+        "reference": lambda values: values,
         "shapes": ((1, 4), (3, 64), (5, 512), (2, 1028)),
         "tolerance": partial(_allowed, bits, mantissa),
         "strided": False,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, TORCH, compiled
@@ -82,16 +83,12 @@ def _rms_pre_norm(out: Tensor, _sum: Tensor, rows: Tensor, residual: Tensor, *re
 
 def _inputs(outs: int, rows: int, vectors: int, number: float, place: Place) -> tuple[Any, ...]:
     """Returns memory for results, tensors of rows, vectors of their channels, and a number."""
-    import torch
-
     drawn = [place.draw(*place.shape, seed=seed) for seed in range(rows)]
     rest = [place.draw(place.shape[-1], seed=10 + seed) for seed in range(vectors)]
     return *(torch.zeros_like(drawn[0]) for _ in range(outs)), *drawn, *rest, number
 
 
 def _inputs_of_a_gate(number: int, place: Place) -> tuple[Any, ...]:
-    import torch
-
     rows, bias = place.draw(*place.shape), place.draw(place.shape[-1], seed=2)
     return torch.zeros_like(rows[..., ::2].contiguous()), rows, bias, number
 
@@ -289,17 +286,10 @@ def _inputs_of_a_product(place: Place) -> tuple[Any, ...]:
 
 
 def _products(inputs: Prepared) -> Call:
-    import torch
-
     rows, weight, gamma = inputs.arguments
     suffix = {torch.float32: "fp32", torch.bfloat16: "bf16"}[rows.dtype]
     function, none = getattr(inputs.loaded, f"rms_qkv_gemm_{suffix}"), torch.empty(1)
     return lambda: function(rows, weight, none, gamma, EPS, False, True)
-
-
-def _products_amount(size: int, itemsize: int) -> float:
-    """Returns the bytes of the rows, their norm, the weights and the product."""
-    return itemsize * (2 * size * CHANNELS + CHANNELS * PRODUCTS + size * PRODUCTS)
 
 
 def _torch_products(inputs: Prepared) -> Call:
@@ -313,12 +303,6 @@ def _chosen(place: Place) -> tuple[Any, ...]:
     """Returns which tokens each of two slots of three experts takes, and the tokens."""
     tokens, channels = place.shape
     return place.draw(tokens, 3, 2), place.draw(tokens, channels, seed=2)
-
-
-def _tokens_of_experts(chosen: Tensor, tokens: Tensor) -> Tensor:
-    import torch
-
-    return torch.einsum("sec,sm->ecm", chosen, tokens)
 
 
 def _relu(rows: Tensor, bias: Tensor) -> Tensor:
@@ -336,7 +320,7 @@ INFERENCE = (
         ours=_products,
         rivals={TORCH: _torch_products, DEEPSPEED: _deepspeed},
         baseline=(TORCH,),
-        amount=_products_amount,
+        amount=lambda size, itemsize: itemsize * (2 * size * CHANNELS + CHANNELS * PRODUCTS + size * PRODUCTS),
         operations=lambda size: 2.0 * size * CHANNELS * PRODUCTS,
         unit=TIME,
         quick=(64,),
@@ -354,7 +338,7 @@ INFERENCE = (
         "tokens of experts",
         _chosen,
         "einsum_sec_sm_ecm_fp32",
-        reference=_tokens_of_experts,
+        reference=lambda chosen, tokens: torch.einsum("sec,sm->ecm", chosen, tokens),
         shapes=((1, 1), (7, 33)),
         tolerance=1e-5,
         refused_dtypes=(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from opforge.foundation.lazy_torch import torch
+
 from .case import Call, Prepared
 
 COPY = "copy"
@@ -9,8 +11,6 @@ COPY = "copy"
 
 def copy_of(moved: float, device: str = "cpu") -> Call:
     """Returns a copy that reads and writes `moved` bytes in all, half of them each way."""
-    import torch
-
     source = torch.zeros(max(1, int(moved) // 2), dtype=torch.uint8, device=device)
     target = torch.ones_like(source)
     return lambda: target.copy_(source)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import LARGE, ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
@@ -67,8 +68,6 @@ class Rule(NamedTuple):
 
 def _inputs(rule: Rule, place: Place) -> tuple[Any, ...]:
     """Returns lists of parameters, gradients and float32 states; as after some steps, so that no state is 0."""
-    import torch
-
     count, *shape = place.shape
     lists: list[list[Tensor]] = []
     for number in range(2 + len(rule.states)):
@@ -107,8 +106,7 @@ def _step(
     for index, param in enumerate(params):
         own = {names.get(name, name): tensors[index] for name, tensors in states.items()}
         optimizer.state[param] = {"step": number(), **own}
-    step: Call = optimizer.step
-    return step
+    return optimizer.step
 
 
 def _ours(rule: Rule, inputs: Prepared) -> Call:
@@ -118,8 +116,6 @@ def _ours(rule: Rule, inputs: Prepared) -> Call:
 
 
 def _torch(rule: Rule, inputs: Prepared, **options: bool) -> Call:
-    import torch
-
     if inputs.place.dtype != "float32":
         raise MissingError(f"it keeps states in {inputs.place.dtype}, not in float32")
     kind = getattr(torch.optim, rule.torch)
@@ -136,8 +132,6 @@ def _deepspeed(rule: Rule, inputs: Prepared) -> Call:
 
 def _lion(rule: Rule, inputs: Prepared) -> Call:
     """Returns a step of Lion by torch's operators: torch has no Lion of its own."""
-    import torch
-
     params, states = _lists(rule, inputs)
     averages, (beta1, beta2) = states["exp_avg"], BETAS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import Call, Case, MissingError, Place, Prepared
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH, deepspeed
 
@@ -13,8 +14,6 @@ SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 28)
 
 
 def _handle_call(place: Place, handle: object) -> Call:
-    import torch
-
     example = torch.empty(0, dtype=torch.uint8)
 
     def call() -> None:
@@ -24,13 +23,7 @@ def _handle_call(place: Place, handle: object) -> Call:
     return call
 
 
-def _ours(inputs: Prepared) -> Call:
-    return _handle_call(inputs.place, inputs.loaded.pin_handle())
-
-
 def _torch(inputs: Prepared) -> Call:
-    import torch
-
     if not torch.accelerator.is_available():
         raise MissingError("it needs a GPU to lock memory")
     return lambda: torch.zeros(inputs.place.size, dtype=torch.uint8, pin_memory=True)
@@ -55,8 +48,6 @@ def locked() -> int:
 
 
 def _is_locked(loaded: Any, _device: str) -> None:
-    import torch
-
     handle, before = loaded.pin_handle(), locked()
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         tensor = handle.new_cpu_locked_tensor(5000, torch.empty(0, dtype=dtype))
@@ -74,7 +65,7 @@ PIN_MEMORY = (
         lambda place: (),
         checks={"memory is zero, and locked until it is freed": _is_locked},
         sizes=SIZES,
-        ours=_ours,
+        ours=lambda inputs: _handle_call(inputs.place, inputs.loaded.pin_handle()),
         rivals={TORCH: _torch, DEEPSPEED: _deepspeed, FILL: _fill},
         baseline=(FILL,),
         amount=lambda size, itemsize: size,

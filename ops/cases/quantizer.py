@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import COMPILED, DEEPSPEED, compiled
@@ -33,8 +34,6 @@ def amount(bits: int, size: int, itemsize: int) -> int:
 
 def _memory(bits: int, place: Place, symmetric: bool = True) -> tuple[Tensor, Tensor]:
     """Returns memory for the codes of groups, and for their scales; without `symmetric` for their offsets too."""
-    import torch
-
     groups, size = place.shape
     codes = torch.zeros(groups, size * bits // 8, dtype=torch.int8, device=place.device)
     return codes, torch.zeros(groups, 1 if symmetric else 2, device=place.device)
@@ -46,8 +45,6 @@ def _to_quantize(bits: int, place: Place, symmetric: bool = True) -> tuple[Any, 
 
 def _codes(bits: int, place: Place, ways: int = 1, symmetric: bool = True) -> tuple[Tensor, Tensor]:
     """Returns codes of groups, any bytes, and scales; without `symmetric` offsets too."""
-    import torch
-
     codes, params = (torch.cat([tensor] * ways) for tensor in _memory(bits, place, symmetric))
     random = torch.Generator().manual_seed(0)
     drawn = torch.randint(-128, 128, codes.shape, generator=random).to(torch.int8)
@@ -55,8 +52,6 @@ def _codes(bits: int, place: Place, ways: int = 1, symmetric: bool = True) -> tu
 
 
 def _to_dequantize(bits: int, place: Place, symmetric: bool = True) -> tuple[Any, ...]:
-    import torch
-
     out = torch.zeros(place.shape, dtype=place.torch_dtype(), device=place.device)
     return out, *_codes(bits, place, symmetric=symmetric), place.shape[0], bits, symmetric
 
@@ -68,15 +63,11 @@ def _to_sum(bits: int, place: Place) -> tuple[Any, ...]:
 
 def _split(codes: Tensor, bits: int) -> Tensor:
     """Returns codes of 8 bits in rows of a group."""
-    import torch
-
     return codes if bits == 8 else torch.stack((codes >> 4, codes << 4 >> 4), -1).flatten(-2)
 
 
 def _rule(values: Tensor, bits: int, symmetric: bool = True) -> tuple[Tensor, Tensor]:
     """Returns the codes of groups, one in each byte, and their scales and offsets, by the rule."""
-    import torch
-
     from opforge.ops import reference
 
     codes, scales, offsets = reference.quantize(values, bits, symmetric)
@@ -114,8 +105,6 @@ def _levels(bits: int) -> int:
 
 def _to_codes(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """Returns the codes of rows of a group, and their scales, as one writes them in torch."""
-    import torch
-
     scales = values.abs().amax(1, keepdim=True).float() / (_levels(bits) - 1)
     codes = (values / scales).round_().to(torch.int8)
     return (codes if bits == 8 else codes[:, 0::2] << 4 | codes[:, 1::2] & 15), scales

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import ORDINARY, TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.pinned import locked
@@ -37,8 +38,6 @@ class Batch(NamedTuple):
 
 
 def _batch(place: Place) -> Batch:
-    import torch
-
     sequences, tokens, seen, heads, group, size = place.shape
     block, random = BLOCK if size == SIZE else SMALL_BLOCK, torch.Generator().manual_seed(0)
     each = -(-(tokens + seen) // block)
@@ -56,8 +55,6 @@ def _batch(place: Place) -> Batch:
 
 def _described(tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the description of a batch, as most functions take it. It has the addresses of the pages alone."""
-    import torch
-
     sequences, device = len(pages), pages.device
     head = torch.tensor([tokens, sequences], dtype=torch.int32, device=device)
     owners = torch.arange(sequences, dtype=torch.int32, device=device).repeat_interleave(tokens // sequences)
@@ -66,16 +63,12 @@ def _described(tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tens
 
 def _slots(cache: Tensor, tokens: int, pages: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the position of each token in its sequence, and its place among those of all pages."""
-    import torch
-
     block, each = cache.shape[1], tokens // len(pages)
     positions = states[:, 2:3].long() + torch.arange(each, device=states.device)
     return positions.flatten(), (pages.long().gather(1, positions // block) * block + positions % block).flatten()
 
 
 def _to_attend(place: Place) -> tuple[Tensor, ...]:
-    import torch
-
     batch = _batch(place)
     return torch.zeros_like(batch.q), batch.q, batch.cache, batch.pages, batch.states
 
@@ -90,8 +83,6 @@ def _attend(loaded: Any) -> Callable[..., Tensor]:
 
 def _attention(loaded: Any, out: Tensor, q: Tensor, cache: Tensor, pages: Tensor, states: Tensor) -> Call:
     """Returns the call alone. It keeps the pages, whose addresses are in the atoms."""
-    import torch
-
     head, _states, _owners, pointers = _described(len(q), pages, states)
     atoms = torch.zeros(len(q), 8, dtype=torch.int32, device=q.device)
     count = loaded.build_atoms(atoms, head, states, pointers, 128, cache.shape[1])
@@ -105,8 +96,6 @@ def _attention(loaded: Any, out: Tensor, q: Tensor, cache: Tensor, pages: Tensor
 
 def _attended(_out: Tensor, q: Tensor, cache: Tensor, pages: Tensor, states: Tensor) -> Tensor:
     """Returns causal attention over each sequence's own tokens. What a token does not see may be NaN."""
-    import torch
-
     sequences, (heads, size) = len(pages), cache.shape[-2:]
     queries = q.view(sequences, -1, heads, q.shape[1] // (heads * size), size)
     both, results = cache[pages.long()].flatten(1, 2), []
@@ -129,8 +118,6 @@ def _together(inputs: Prepared) -> tuple[Tensor, Tensor, Tensor]:
 
 def _products(inputs: Prepared) -> Call:
     """Returns the same by two products."""
-    import torch
-
     queries, keys, values = (tensor.flatten(0, 1) for tensor in _together(inputs))
     return lambda: torch.bmm((torch.bmm(queries, keys.transpose(1, 2)) * SIZE**-0.5).softmax(-1), values)
 
@@ -187,15 +174,11 @@ def _torch_copies(inputs: Prepared) -> Call:
 
 def _to_rotate(place: Place) -> tuple[Any, ...]:
     """Returns a batch with the frequency of each pair."""
-    import torch
-
     return *_batch(place), place.draw(place.shape[-1] // 2, seed=5, dtype=torch.float32).abs() / 100
 
 
 def _to_rotate_by_base(place: Place) -> tuple[Any, ...]:
     """Returns a batch with the frequencies of half of the pairs, rounded to the dtype: numbers, and no argument."""
-    import torch
-
     turned = place.shape[-1] // 4 * 2
     powers = BASE ** (-torch.arange(0, turned, 2, dtype=torch.float64) / turned)
     return *_batch(place), tuple(powers.to(place.torch_dtype()).tolist())
@@ -215,8 +198,6 @@ def _rotate(loaded: Any) -> Callable[..., tuple[Tensor, Tensor]]:
 
 def _rotated(cache: Tensor, q: Tensor, k: Tensor, v: Tensor, pages: Tensor, states: Tensor, frequencies: Any) -> Any:
     """Returns the cache and q. The pairs (i, i + half) of a head are rotated by position * frequency, in float32."""
-    import torch
-
     frequencies = torch.as_tensor(frequencies, device=q.device).float()
     positions, half, size = _slots(cache, len(q), pages, states)[0], len(frequencies), cache.shape[-1]
     angles = (positions[:, None] * frequencies)[:, None].to(q.dtype)
@@ -233,8 +214,6 @@ def _rotated(cache: Tensor, q: Tensor, k: Tensor, v: Tensor, pages: Tensor, stat
 
 def _to_embed(place: Place) -> tuple[Any, ...]:
     """Returns memory, numbers of rows, the rows, those of positions, and a batch of sequences of three tokens."""
-    import torch
-
     sequences, width = place.shape
     tokens, random = 3 * sequences, torch.Generator().manual_seed(0)
     ids = torch.randint(0, WORDS, (tokens,), generator=random).to(torch.int32)
@@ -247,15 +226,11 @@ def _to_embed(place: Place) -> tuple[Any, ...]:
 
 
 def _embedded(_out: Tensor, ids: Tensor, table: Tensor, places: Tensor, shift: int, *batch: Any) -> Tensor:
-    import torch
-
     positions = (batch[1][:, 2:3].long() + torch.arange(3, device=ids.device)).flatten() + shift
     return table[ids.long()] + places[positions.clamp(0, len(places) - 1)]
 
 
 def _to_take_last(place: Place) -> tuple[Any, ...]:
-    import torch
-
     sequences, width = place.shape
     lengths = [1 + i % 3 for i in range(sequences)]
     rows = [[sum(lengths[:i]), length, i, 0] for i, length in enumerate(lengths)]
@@ -264,14 +239,8 @@ def _to_take_last(place: Place) -> tuple[Any, ...]:
     return values.new_zeros(sequences, width), values, head.to(place.device), states.to(place.device)
 
 
-def _last(_out: Tensor, values: Tensor, _head: Tensor, states: Tensor) -> Tensor:
-    return values[(states[:, 0] + states[:, 1] - 1).long()]
-
-
 def _to_choose(place: Place) -> tuple[Any, ...]:
     """Returns counts so far, memory for scores, experts and offsets, logits [tokens, experts], and their number."""
-    import torch
-
     tokens, experts, top = place.shape
     logits = place.draw(tokens, experts)
     outs = (logits.new_zeros(tokens, top, dtype=dtype) for dtype in (torch.float32, torch.int32, torch.int32))
@@ -281,8 +250,6 @@ def _to_choose(place: Place) -> tuple[Any, ...]:
 
 def _chosen(counts: Tensor, _scores: Tensor, _chosen: Tensor, _offsets: Tensor, logits: Tensor, _head: Tensor) -> Any:
     """Returns new counts, scores, the experts with the largest logits, and how many tokens each had before."""
-    import torch
-
     order = logits.sort(dim=1, descending=True, stable=True).indices[:, : _chosen.shape[1]]
     taken = torch.nn.functional.one_hot(order.flatten(), logits.shape[1])
     before = (taken.cumsum(0) - taken + counts).gather(1, order.flatten()[:, None]).view(order.shape)
@@ -305,8 +272,6 @@ def _torch_choose(inputs: Prepared) -> Call:
 
 def _to_spread(place: Place) -> tuple[Any, ...]:
     """Returns memory for rows of experts, sums and slots; tokens, and the two experts of each, with offsets there."""
-    import torch
-
     tokens, width = place.shape
     chosen = torch.rand(tokens, EXPERTS, generator=torch.Generator().manual_seed(0)).argsort(1)[:, :TOP]
     taken = torch.nn.functional.one_hot(chosen.flatten(), EXPERTS)
@@ -318,8 +283,6 @@ def _to_spread(place: Place) -> tuple[Any, ...]:
 
 
 def _spread(out: Tensor, _sums: Tensor, _slots: Tensor, rows: Tensor, counts: Tensor, *places: Tensor) -> Any:
-    import torch
-
     sums, (chosen, offsets) = counts.long().cumsum(0), places
     slots = (sums - counts)[chosen.long()] + offsets
     spread = torch.empty_like(out)
@@ -339,8 +302,6 @@ def copy_amount(size: int, itemsize: int) -> float:
 
 def _tokens(place: Place) -> tuple[Any, ...]:
     """Returns memory for tokens, the rows of two experts for each, their scores, their places, and counts."""
-    import torch
-
     tokens, width = place.shape
     random = torch.Generator().manual_seed(3)
     slots = torch.randperm(tokens * TOP, generator=random).to(torch.int32).view(-1, TOP).to(place.device)
@@ -472,7 +433,7 @@ RAGGED_OPS = (
         "the last token of each sequence",
         _to_take_last,
         "gather_for_logits",
-        reference=_last,
+        reference=lambda _out, values, _head, states: values[(states[:, 0] + states[:, 1] - 1).long()],
         dtypes=(*FLOATS, "float64"),
         shapes=((1, 1), (3, 15), (5, 1025)),
         outputs=("final_token_acts",),
@@ -546,29 +507,21 @@ BARE = "torch view, unchecked"
 
 
 def _buffer(place: Place) -> Tensor:
-    import torch
-
     return torch.zeros(4096, dtype=torch.uint8, device=place.device)
 
 
 def _views(inputs: Prepared) -> Call:
-    import torch
-
     view, buffer = inputs.loaded.allocate_view_on, inputs.arguments
     like = torch.empty(16, 16, dtype=torch.int32, device=buffer.device)
     return lambda: [view(like, buffer, 64) for _ in range(inputs.place.size)]
 
 
 def _bare_views(inputs: Prepared) -> Call:
-    import torch
-
     buffer = inputs.arguments
     return lambda: [buffer[64:1088].view(torch.int32).view(16, 16) for _ in range(inputs.place.size)]
 
 
 def _is_like_its_tensor(loaded: Any, _device: str) -> None:
-    import torch
-
     before, mirror = locked(), torch.ones(3, 5, dtype=torch.int32)
     buffer = loaded.allocate_fast_host_buffer(mirror)
     assert buffer.shape == mirror.shape and buffer.dtype == mirror.dtype and not buffer.any()
@@ -576,8 +529,6 @@ def _is_like_its_tensor(loaded: Any, _device: str) -> None:
 
 
 def _has_the_bytes_at_its_offset(loaded: Any, _device: str) -> None:
-    import torch
-
     buffer = torch.arange(64, dtype=torch.uint8)
     expected = buffer[8:32].view(torch.int32).view(2, 3)
     view = loaded.allocate_view_on(torch.empty(2, 3, dtype=torch.int32), buffer, 8)

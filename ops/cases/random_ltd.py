@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import ORDINARY, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
@@ -24,8 +25,6 @@ def amount(size: int, itemsize: int) -> float:
 
 def _indices(place: Place) -> Tensor:
     """Returns the sorted numbers of half of the tokens of each sequence, at least of one."""
-    import torch
-
     batch, tokens, _channels = place.shape
     random, kept = torch.Generator().manual_seed(1), (tokens + 1) // 2
     rows = [torch.randperm(tokens, generator=random)[:kept].sort().values for _ in range(batch)]
@@ -61,8 +60,6 @@ def _scattered(*arguments: Any) -> Tensor:
 
 
 def _torch_gather(inputs: Prepared) -> Call:
-    import torch
-
     part, whole, indices, _batch_first = inputs.arguments
     rows = indices.long()[..., None].expand_as(part)
     return lambda: torch.gather(whole, 1, rows, out=part)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opforge.foundation import settings
+from opforge.foundation.lazy_torch import torch
 
 from .case import MissingError, Place
 
@@ -49,11 +50,8 @@ def compiled(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if place.quick:
         raise MissingError("not with --quick: it compiles first, which takes seconds")
-    import torch
-
     torch._dynamo.reset()  # it compiles a function for a few shapes only
-    made: Callable[..., Any] = torch.compile(function, dynamic=False)
-    return made
+    return torch.compile(function, dynamic=False)
 
 
 @functools.cache

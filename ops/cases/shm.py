@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import Call, Case, Prepared
 from opforge.ops.cases.processes import Rank, in_ranks
 from opforge.ops.cases.rivals import DEEPSPEED, deepspeed
@@ -27,23 +28,17 @@ FILES = os.path.join(os.sep, "dev", "shm", "deepspeed_allreduce_buffer_*")
 
 
 def _values(rank: Rank) -> Tensor:
-    import torch
-
     torch.set_num_threads(1)
     return torch.zeros(rank.size // 4)
 
 
 def _store(rank: Rank) -> Any:
-    import torch
-
     dist: Any = torch.distributed
     return dist.FileStore(os.path.join(rank.folder, "meeting"), rank.ranks)
 
 
 def ours(rank: Rank) -> Call:
     """Returns a rank's call of `Group`, with the config that is tuned. Raises AssertionError if its sum is wrong."""
-    import torch
-
     from opforge.fast_path import library
     from opforge.ops.host_op import host_op
     from opforge.ops.shm.group import Group
@@ -90,8 +85,6 @@ def deepspeeds(rank: Rank) -> Call:
     import importlib
     import sys
 
-    import torch
-
     with contextlib.redirect_stdout(sys.stderr):
         op = importlib.import_module("deepspeed.ops.op_builder.cpu").ShareMemCommBuilder().load()
     op.initialize(rank.ranks, rank.rank)
@@ -114,8 +107,6 @@ def _in_ranks(function: str, inputs: Prepared) -> Call:
 def _all_ranks_agree(loaded: Any, _device: str) -> None:
     """Checks two ranks in threads of one process, which meet in shared memory as processes do."""
     from concurrent.futures import ThreadPoolExecutor
-
-    import torch
 
     distributed: Any = torch.distributed
     store = distributed.HashStore()

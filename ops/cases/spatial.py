@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import ORDINARY, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.memory import COPY, copied
 from opforge.ops.cases.rivals import DEEPSPEED, TORCH
@@ -27,8 +28,6 @@ def amount(function: str, size: int, itemsize: int) -> float:
 
 def _inputs(images: int, place: Place) -> tuple[Any, ...]:
     """Returns memory for the result, then each image, as rows of channels, with its bias."""
-    import torch
-
     pairs = [(place.draw(*place.shape, seed=n), place.draw(place.shape[-1], seed=4 + n)) for n in range(images)]
     return torch.zeros_like(pairs[0][0]), *(tensor for pair in pairs for tensor in pair)
 
@@ -40,15 +39,11 @@ def _expected(_out: Tensor, *images: Tensor) -> Tensor:
 
 
 def _torch_one(inputs: Prepared) -> Call:
-    import torch
-
     out, image, bias = inputs.arguments
     return lambda: torch.add(image, bias, out=out)
 
 
 def _torch_two(inputs: Prepared) -> Call:
-    import torch
-
     out, first, bias, second, other_bias = inputs.arguments
     return lambda: torch.add(first + bias, second + other_bias, out=out)
 

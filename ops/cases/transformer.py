@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases.case import TIME, Call, Case, MissingError, Place, Prepared, Promise
 from opforge.ops.cases.rivals import DEEPSPEED
 
@@ -48,8 +49,6 @@ def _encoder(dropout: float, inputs: Prepared) -> Call:
 
 def _products(inputs: Prepared) -> Call:
     """Returns the products of both ways, into memory that exists."""
-    import torch
-
     rows = inputs.arguments[0].detach().reshape(-1, WIDTH)
     count, dtype = rows.shape[0], rows.dtype
     wide = torch.randn(count, INNER, dtype=dtype)
@@ -116,8 +115,6 @@ SMALL_HEADS, SMALL_INNER, EPS = 2, 24, 1e-5
 
 def _layer(place: Place) -> tuple[Any, ...]:
     """Returns rows, the gradient of the result, a mask, and the twelve parameters, those of norms near 1."""
-    import torch
-
     batch, tokens, width = place.shape
     mask = torch.zeros(batch, 1, 1, tokens, dtype=place.torch_dtype(), device=place.device)
     mask[-1, ..., tokens // 2 + 1 :] = -10.0
@@ -146,8 +143,6 @@ def _result_and_gradients(norms_first: bool, loaded: Any) -> Callable[..., Any]:
 
 
 def _exact(norms_first: bool, rows: Tensor, gradient: Tensor, mask: Tensor, *weights: Tensor) -> list[Tensor]:
-    import torch
-
     from opforge.ops.transformer import reference
 
     leaves = [tensor.detach().requires_grad_() for tensor in (rows, *weights)]
@@ -183,8 +178,6 @@ def _gradient(place: Place) -> tuple[Any, ...]:
 
 
 def _slope(gradient: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
-    import torch
-
     from opforge.ops.transformer import reference
 
     total = (rows + bias).requires_grad_()

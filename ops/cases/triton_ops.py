@@ -11,8 +11,9 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from opforge.foundation.lazy_torch import torch
 from opforge.ops.cases import attention, inference_core, optimizers, ragged, random_ltd, spatial
-from opforge.ops.cases.case import Call, Case, Place, Prepared, Promise
+from opforge.ops.cases.case import Case, Place, Promise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,10 +37,7 @@ Function = Callable[..., Any]
 
 def _op(name: str, _loaded: Any) -> Function:
     """Returns an op of torch that the loaded op has bound."""
-    import torch
-
-    found: Function = getattr(torch.ops.opforge_triton, name).default
-    return found
+    return getattr(torch.ops.opforge_triton, name).default
 
 
 def _case(
@@ -65,8 +63,6 @@ def _case(
 
 def _rows(count: int, vectors: int, numbers: tuple[Any, ...], place: Place, weight: str = "") -> tuple[Any, ...]:
     """Returns matrices of rows, then vectors that are as long as a row, then numbers."""
-    import torch
-
     dtype = getattr(torch, weight) if weight else None
     matrices = [place.draw(*place.shape, seed=seed) for seed in range(count)]
     return *matrices, *(place.draw(place.shape[-1], seed=9 + seed, dtype=dtype) for seed in range(vectors)), *numbers
@@ -74,8 +70,6 @@ def _rows(count: int, vectors: int, numbers: tuple[Any, ...], place: Place, weig
 
 def _statistics(x: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
     """Returns the means of rows, 0 unless `centred`, and the reciprocals of their deviations."""
-    import torch
-
     wide = x if x.dtype == torch.float64 else x.float()
     mean = wide.mean(-1) if centred else torch.zeros_like(wide[..., 0])
     return mean, ((wide - mean[..., None]).square().mean(-1) + EPS).rsqrt()
@@ -148,13 +142,11 @@ def _softmax_inputs(place: Place) -> tuple[Any, ...]:
     return dy, x.float().softmax(-1).to(x.dtype)
 
 
-def _softmax_backward(dy: Tensor, y: Tensor) -> Tensor:
-    return y * (dy - (dy * y).sum(-1, keepdim=True))
-
-
 SOFTMAX = (
     *_of_columns("softmax", "softmax", partial(_rows, 1, 0, ()), _softmax),
-    *_of_columns("its gradient", "softmax_backward", _softmax_inputs, _softmax_backward),
+    *_of_columns(
+        "its gradient", "softmax_backward", _softmax_inputs, lambda dy, y: y * (dy - (dy * y).sum(-1, keepdim=True))
+    ),
 )
 
 
@@ -165,8 +157,6 @@ def _gelu(x: Tensor, approximate: str) -> Tensor:
 
 
 def _gelu_backward(dy: Tensor, x: Tensor, approximate: str) -> Tensor:
-    import torch
-
     own = x.detach().requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(_gelu(own, approximate), own, dy)
@@ -212,15 +202,11 @@ def _quantize(x: Tensor, group: int, bits: int, symmetric: bool) -> Any:
 
 def _signed(codes: Tensor, bits: int) -> Tensor:
     """Returns codes as integers of 8 bits: those above 127 as the same bits."""
-    import torch
-
     return torch.where(codes > 127, codes - 256, codes).to(torch.int8) if bits == 8 else codes.to(torch.int8)
 
 
 def _split(codes: Tensor, symmetric: bool) -> Tensor:
     """Returns codes of 4 bits, of which a byte has two, as integers."""
-    import torch
-
     whole = codes.to(torch.int32)
     halves = torch.stack((whole & 15, whole >> 4 & 15), -1).flatten()
     return (halves ^ 8) - 8 if symmetric else halves
@@ -228,7 +214,6 @@ def _split(codes: Tensor, symmetric: bool) -> Tensor:
 
 def _quantizer(_loaded: Any) -> Function:
     """Returns quantize with one integer for each code: bytes that hold two cannot be compared by their difference."""
-    import torch
 
     def call(x: Tensor, group: int, bits: int, symmetric: bool) -> Any:
         codes, scales, offsets = _op("quantize", None)(x, group, bits, symmetric)
@@ -237,14 +222,8 @@ def _quantizer(_loaded: Any) -> Function:
     return call
 
 
-def _quantizing(inputs: Prepared) -> Call:
-    return partial(_op("quantize", None), *inputs.arguments)
-
-
 def _codes(group: int, bits: int, symmetric: bool, place: Place) -> tuple[Any, ...]:
     """Returns codes, any bytes, and scales and offsets, of a call of dequantize."""
-    import torch
-
     random = torch.Generator().manual_seed(0)
     count = place.shape[0] * place.shape[1]
     codes = torch.randint(-128, 128, (count * bits // 8,), generator=random).to(torch.int8)
@@ -254,8 +233,6 @@ def _codes(group: int, bits: int, symmetric: bool, place: Place) -> tuple[Any, .
 
 
 def _dequantize(codes: Tensor, scales: Tensor, offsets: Tensor, bits: int, dtype: Any) -> Tensor:
-    import torch
-
     from opforge.ops.triton import references
 
     symmetric = not offsets.numel()
@@ -275,7 +252,7 @@ def _quantize_case(name: str, group: int, bits: int, symmetric: bool, **more: An
     common["integers"] = 1  # where a rounding decides
     inputs = partial(_to_quantize, group, bits, symmetric)
     case = _case(f"{name} to {bits} bits, {_kind(symmetric)}", "", inputs, _quantize, **common, **more)
-    return replace(case, function=_quantizer, ours=_quantizing)
+    return replace(case, function=_quantizer, ours=lambda inputs: partial(_op("quantize", None), *inputs.arguments))
 
 
 def _kind(symmetric: bool) -> str:
@@ -386,8 +363,6 @@ FORWARD = _of_host(
 
 def _both_ways(place: Place) -> tuple[Any, ...]:
     """Returns the arguments of `attention.backward` with two biases that want a gradient."""
-    import torch
-
     _out, _sums, *tensors, biases, _multiplied, scale = attention.EVOFORMER[0].inputs(place)
     out, log_sums = _attended(tensors, biases, scale)
     # What float32 cannot hold of the logarithms lies behind them.
@@ -414,8 +389,6 @@ def _backward(_loaded: Any) -> Function:
 
 
 def _attention_gradients(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
-    import torch
-
     _out, _sums, biases, scale = rest
     leaves = [tensor.detach().double().requires_grad_() for tensor in (q, k, v, *biases)]
     with torch.enable_grad():

@@ -69,12 +69,3 @@ def _check_output(output: Tensor, sizes: tuple[int, ...], inputs: tuple[Tensor, 
 def functions(op: Any) -> dict[str, Any]:
     """Returns the Python functions of the loaded op inference_core."""
     return {function.__name__: partial(function, op) for function in (blas_linear, blas_4d_matmul, create_handle)}
-
-
-def bind(kernels: Any) -> dict[str, Any]:
-    """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.triton import registry
-    from opforge.ops.triton.transformer.inference_core import FUNCTIONS
-
-    registry.bind(kernels)
-    return {function.__name__: function for function in FUNCTIONS} | functions(None)

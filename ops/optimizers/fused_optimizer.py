@@ -127,8 +127,7 @@ class FusedOptimizer(ListOptimizer):
 
     def _noop_flag(self, device: torch.device) -> Tensor:
         """Returns a number that stops the update unless it is zero: the GradScaler's own flag while it steps."""
-        found_inf = getattr(self, "found_inf", None)
-        if found_inf is not None:
+        if (found_inf := getattr(self, "found_inf", None)) is not None:
             return self._number(found_inf, device)  # type: ignore[return-value]
         if device not in self._flags:
             self._flags[device] = torch.zeros(1, dtype=torch.int32, device=device)

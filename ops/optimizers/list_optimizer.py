@@ -217,8 +217,7 @@ class ListOptimizer(Optimizer):
         for index, group in enumerate(self.param_groups):
             params, grads = [], []
             for param in group["params"]:
-                grad = param.grad
-                if grad is not None:
+                if (grad := param.grad) is not None:
                     params.append(param)
                     grads.append(grad)
             if not params:

@@ -152,8 +152,7 @@ class _Scatter(torch.autograd.Function):
 
 def gather_tokens(activations: Tensor, indices: Tensor, batch_first: bool = True) -> Tensor:
     """Returns the tokens at `indices`, int32 [batch, retained] without repetitions in a row. It has gradients."""
-    out: Tensor = _Gather.apply(activations, indices, batch_first)  # type: ignore[no-untyped-call]
-    return out
+    return _Gather.apply(activations, indices, batch_first)  # type: ignore[no-untyped-call]
 
 
 def scatter_tokens(activations: Tensor, part: Tensor, indices: Tensor, batch_first: bool = True) -> Tensor:
@@ -161,8 +160,7 @@ def scatter_tokens(activations: Tensor, part: Tensor, indices: Tensor, batch_fir
 
     A token that is replaced gets no gradient; DeepSpeed's backward leaves it the gradient of its replacement.
     """
-    out: Tensor = _Scatter.apply(activations, part, indices, batch_first)  # type: ignore[no-untyped-call]
-    return out
+    return _Scatter.apply(activations, part, indices, batch_first)  # type: ignore[no-untyped-call]
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -82,10 +82,10 @@ def _register() -> None:
         library.define("inference_all_reduce_(Tensor(a!) self) -> Tensor(a!)")
     except RuntimeError as error:
         raise NamespaceClashError("shm_comm", "deepspeed::inference_all_reduce", "DeepSpeed's own op") from error
-    library.impl("inference_all_reduce", _all_reduce, "CPU")
+    library.impl("inference_all_reduce", lambda tensor: _all_reduce_(tensor.clone()), "CPU")
     library.impl("inference_all_reduce_", _all_reduce_, "CPU")
     library.impl("inference_all_reduce", torch.empty_like, "Meta")
-    library.impl("inference_all_reduce_", _unchanged, "Meta")
+    library.impl("inference_all_reduce_", lambda tensor: tensor, "Meta")
     torch.ops.deepspeed.inference_all_reduce_.default.py_functionalize_impl(_functionalized)
     _World.library = library
 
@@ -93,14 +93,6 @@ def _register() -> None:
 def _all_reduce_(tensor: Tensor) -> Tensor:
     if _World.group is not None:
         _World.group.all_reduce(tensor)
-    return tensor
-
-
-def _all_reduce(tensor: Tensor) -> Tensor:
-    return _all_reduce_(tensor.clone())
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
     return tensor
 
 

@@ -36,8 +36,7 @@ def on_device(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
 
 def split(tensor: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Returns a view with a dimension split into several."""
-    view: Tensor = tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
-    return view
+    return tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
 
 
 def checked_layout(layout: Tensor) -> Tensor:

@@ -50,12 +50,3 @@ def functions(op: Any) -> dict[str, Any]:
     """Returns the Python functions of the loaded op spatial_inference."""
     bound = (nhwc_bias_add, nhwc_bias_add_add, nhwc_bias_add_bias_add)
     return {function.__name__: partial(function, op) for function in bound}
-
-
-def bind(kernels: Any) -> dict[str, Any]:
-    """Makes the functions for GPUs launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.triton import registry
-    from opforge.ops.triton.transformer.channels import Channels
-
-    registry.bind(kernels)
-    return functions(Channels())

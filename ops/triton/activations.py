@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton import activations as builders
-from opforge.builders.triton_op_builder.launching import Grid, Kernels
+from opforge.builders.triton_op_builder.launching import Grid
 
 from . import registry
 
@@ -30,8 +30,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     The result has x's dtype; arithmetic is in float32. Raises ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _gelu_call(x, approximate)
-    return y
+    return _gelu_call(x, approximate)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
@@ -40,14 +39,11 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     The arguments may be the halves of one tensor, which are not copied. Raises ValueError, TypeError,
     KernelLaunchError.
     """
-    y: Tensor = _swiglu_call(gate, up)
-    return y
+    return _swiglu_call(gate, up)
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"gelu": gelu} if kernels.op == GELU else {"swiglu": swiglu}
+bind_gelu = registry.binding({"gelu": gelu})
+bind_swiglu = registry.binding({"swiglu": swiglu})
 
 
 def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -> Tensor:
@@ -58,8 +54,7 @@ def _launch_gelu(direction: str, approximate: str, tensors: dict[str, Tensor]) -
         raise ValueError(f"{GELU}: approximate is {approximate!r}, expected 'none' or 'tanh'")
     aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (*flat, out))
     name = f"{direction}_{FORMS[approximate]}_{dtype}_{'aligned' if aligned else 'any'}"
-    count = out.numel()
-    if count:
+    if count := out.numel():
         registry.kernels_of(builders.TritonGeluBuilder).launch(
             name, lambda constants: (-(-count // constants["BLOCK"]), 1, 1), *flat, out, count
         )
@@ -77,10 +72,6 @@ def _gelu_forward(x: Tensor, approximate: str) -> Tensor:
         )
         return y
     return _launch_gelu("forward", approximate, {"x": x})
-
-
-def _gelu_backward(dy: Tensor, x: Tensor, approximate: str) -> Tensor:
-    return _launch_gelu("backward", approximate, {"the gradient": dy, "x": x})
 
 
 def _launch_swiglu(direction: str, inputs: dict[str, Tensor], outputs: int) -> list[Tensor]:
@@ -142,17 +133,17 @@ def _fake(x: Tensor, *_others: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _fake_two(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    return _fake(gate), _fake(up)
-
-
 _gelu = registry.define("gelu(Tensor x, str approximate) -> Tensor", _gelu_forward, _fake)
 _gelu_gradient = registry.define_gradient(
-    "gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor", _gelu_backward, _fake
+    "gelu_backward(Tensor dy, Tensor x, str approximate) -> Tensor",
+    lambda dy, x, approximate: _launch_gelu("backward", approximate, {"the gradient": dy, "x": x}),
+    _fake,
 )
 _swiglu = registry.define("swiglu(Tensor gate, Tensor up) -> Tensor", _swiglu_forward, _fake)
 _swiglu_gradient = registry.define_gradient(
-    "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)", _swiglu_backward, _fake_two
+    "swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)",
+    _swiglu_backward,
+    lambda dy, gate, up: (_fake(gate), _fake(up)),
 )
 
 
@@ -169,9 +160,7 @@ def _save_swiglu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _swiglu_autograd(ctx: Any, dy: Tensor) -> Any:
-    return _swiglu_gradient(dy, *ctx.saved_tensors)
-
-
 _gelu_call = registry.differentiable(_gelu, _gelu_forward, _save_gelu, _gelu_autograd)
-_swiglu_call = registry.differentiable(_swiglu, _swiglu_forward, _save_swiglu, _swiglu_autograd)
+_swiglu_call = registry.differentiable(
+    _swiglu, _swiglu_forward, _save_swiglu, lambda ctx, dy: _swiglu_gradient(dy, *ctx.saved_tensors)
+)

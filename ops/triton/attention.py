@@ -7,14 +7,15 @@ copied, if rows of `q`, `k`, `v` and the biases begin at multiples of 16 numbers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from opforge.builders.triton import attention as builders
-from opforge.builders.triton_op_builder.launching import Grid, Kernels
+from opforge.builders.triton_op_builder.launching import Grid
+from opforge.ops.host_op import host_op
 
 from . import registry
 
@@ -393,9 +394,6 @@ def _check_gradients(gradients: Sequence[Tensor], biases: Sequence[Tensor], q: T
             )
 
 
-def bind_sparse(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    from opforge.ops.host_op import host_op
-
-    registry.bind(kernels)
-    return {"sdd_segment": lambda layout, start_width: host_op("SparseAttnBuilder").sdd_segment(layout, start_width)}
+bind_sparse = registry.binding(
+    {"sdd_segment": lambda layout, start_width: host_op("SparseAttnBuilder").sdd_segment(layout, start_width)}
+)

@@ -28,8 +28,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
     `weight` has the size of the last dimension and is float32, bfloat16 or float16; None means ones. Raises
     ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _rms_call(x, _ones(x) if weight is None else weight, eps)[0]
-    return y
+    return _rms_call(x, _ones(x) if weight is None else weight, eps)[0]
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -40,14 +39,11 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     """
     weight = _ones(x) if weight is None else weight
     bias = torch.zeros_like(weight) if bias is None else bias
-    y: Tensor = _layer_call(x, weight, bias, eps)[0]
-    return y
+    return _layer_call(x, weight, bias, eps)[0]
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"layer_norm": layer_norm} if kernels.op == LAYER else {"rms_norm": rms_norm}
+bind_rms_norm = registry.binding({"rms_norm": rms_norm})
+bind_layer_norm = registry.binding({"layer_norm": layer_norm})
 
 
 def _ones(x: Tensor) -> Tensor:
@@ -235,13 +231,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _rms_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ...]:
-    return (*_rms_gradient(dy, *ctx.saved_tensors), None)
-
-
-def _layer_autograd(ctx: Any, dy: Tensor, *_statistics: Tensor) -> tuple[Any, ...]:
-    return (*_layer_gradient(dy, *ctx.saved_tensors), None)
-
-
-_rms_call = registry.differentiable(_rms_forward, _rms, _save, _rms_autograd)
-_layer_call = registry.differentiable(_layer_forward, _layer, _save, _layer_autograd)
+_rms_call = registry.differentiable(
+    _rms_forward, _rms, _save, lambda ctx, dy, *_statistics: (*_rms_gradient(dy, *ctx.saved_tensors), None)
+)
+_layer_call = registry.differentiable(
+    _layer_forward, _layer, _save, lambda ctx, dy, *_statistics: (*_layer_gradient(dy, *ctx.saved_tensors), None)
+)

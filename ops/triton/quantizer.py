@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from opforge.builders.triton import quantizer as builders
-from opforge.builders.triton_op_builder.launching import Grid, Kernels
+from opforge.builders.triton_op_builder.launching import Grid
 from opforge.builders.triton_op_builder.rows import LARGEST_COUNT
 
 from . import devices, registry
@@ -50,10 +50,7 @@ def dequantize(
     return values if shape is None else values.view(shape)
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"quantize": quantize, "dequantize": dequantize}
+bind = registry.binding({"quantize": quantize, "dequantize": dequantize})
 
 
 def _check(count: int, size: int, bits: int) -> None:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton import ragged as builders
-from opforge.builders.triton_op_builder.launching import Kernels
 
 from . import devices, registry
 from .paged_attention import flash_attn_by_atoms
@@ -389,7 +388,4 @@ FUNCTIONS = (
 )
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {function.__name__: function for function in FUNCTIONS}
+bind = registry.binding({function.__name__: function for function in FUNCTIONS})

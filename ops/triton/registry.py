@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +38,16 @@ _bound: dict[str, Kernels] = {}
 def bind(kernels: Kernels) -> None:
     """Makes the functions of the op that `kernels` belongs to launch these kernels from now on."""
     _bound[kernels.op] = kernels
+
+
+def binding(functions: Mapping[str, Any]) -> Callable[[Kernels], Mapping[str, Any]]:
+    """Returns the `python_functions` of a builder whose op has these functions: it binds the kernels it is given."""
+
+    def bind_to(kernels: Kernels) -> Mapping[str, Any]:
+        bind(kernels)
+        return functions
+
+    return bind_to
 
 
 def reset() -> None:

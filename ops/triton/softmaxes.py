@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from opforge.builders.triton.softmax import SIZES, TritonSoftmaxBuilder
-from opforge.builders.triton_op_builder.launching import Kernels
 
 from . import registry
 
@@ -21,14 +20,10 @@ def softmax(x: Tensor) -> Tensor:
 
     Raises ValueError, TypeError, KernelLaunchError.
     """
-    y: Tensor = _call(x)
-    return y
+    return _call(x)
 
 
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"softmax": softmax}
+bind = registry.binding({"softmax": softmax})
 
 
 def _launch(direction: str, tensors: dict[str, Tensor]) -> Tensor:
@@ -83,8 +78,4 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(output)
 
 
-def _autograd(ctx: Any, dy: Tensor) -> Any:
-    return _gradient(dy, *ctx.saved_tensors)
-
-
-_call = registry.differentiable(_softmax, _forward, _save, _autograd)
+_call = registry.differentiable(_softmax, _forward, _save, lambda ctx, dy: _gradient(dy, *ctx.saved_tensors))

@@ -100,8 +100,7 @@ def _stable_problems(undefined: Sequence[str], required: Sequence[str], torch_ta
         lines.append(f"it claims torch's stable ABI and uses torch's C++ functions: {_listed(unstable)}")
     folder = torch_folder()
     added = shims.versions(folder) if folder else {}
-    newer = [name for name in required if version_of(added.get(name, "0")) > version_of(torch_target)]
-    if newer:
+    if newer := [name for name in required if version_of(added.get(name, "0")) > version_of(torch_target)]:
         since = max((added[name] for name in newer), key=version_of)
         lines.append(f"it claims torch {torch_target} and calls what torch has from {since} on: {_listed(newer)}")
     return lines

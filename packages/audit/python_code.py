@@ -55,17 +55,13 @@ def _file_problems(file: str, path: str, package: str) -> list[str]:
                 advice = "the package is imported under another name; import it relatively (from . import ...)"
                 lines.append(f"{path}, line {getattr(node, 'lineno', 0)}: it imports {name}: {advice}")
     for node in ast.walk(tree):
-        namespace = _defined_namespace(node)
-        if namespace:
+        if namespace := _defined_namespace(node):
             advice = "another package may define it; use this build's (from ._ops import add_op_namespace_prefix)"
             lines.append(
                 f"{path}, line {getattr(node, 'lineno', 0)}: it defines ops in the namespace {namespace!r}: {advice}"
             )
-    for call in _calls_at_import(tree.body):
-        what = _writes(call)
-        if what:
-            lines.append(f"{path}, line {call.lineno}: {what} when it is imported: do it in a function")
-    return lines
+    writes = [(call.lineno, what) for call in _calls_at_import(tree.body) if (what := _writes(call))]
+    return lines + [f"{path}, line {line}: {what} when it is imported: do it in a function" for line, what in writes]
 
 
 def _absolute_imports(node: ast.AST) -> list[str]:

@@ -110,7 +110,7 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Varian
     for needed in stated.kernel_depends:
         depends.setdefault(needed.name, needed.text)
     candidate = VariantCandidate(label, properties, None, stated.python_depends, depends)
-    if _is_newer(stated.kernels_minver):
+    if stated.kernels_minver and version_of(stated.kernels_minver) > version_of(LOADER):
         newer = f"it needs the hub's loader {stated.kernels_minver} or newer"
         return candidate._replace(problem=f"{newer}, and this opforge does what {LOADER} does: install a newer one")
     try:
@@ -119,10 +119,6 @@ def of_metadata(label: str, stated: Metadata, folder: str, where: str) -> Varian
         from opforge.errors import KernelFormatError
 
         raise KernelFormatError(where, str(error), "metadata as opforge pack or kernel-builder writes it") from error
-
-
-def _is_newer(minver: str) -> bool:
-    return bool(minver) and version_of(minver) > version_of(LOADER)
 
 
 def _with_record(candidate: VariantCandidate, stated: Metadata, folder: str) -> VariantCandidate:

@@ -104,8 +104,7 @@ def _torch_backend() -> tuple[str, tuple[int, int] | None]:
         except OSError:
             states[name] = None
     for name, backend in STATED.items():
-        text = states[name]
-        if text:
+        if text := states[name]:
             numbers = version_of(text)
             return backend, (numbers[0], numbers[1]) if len(numbers) > 1 else None
     return ("metal" if sys.platform == "darwin" and os.uname().machine == "arm64" else "cpu"), None

@@ -219,8 +219,7 @@ def _digests(fields: Fields, where: str) -> tuple[str, dict[str, str] | None]:
     if len(files) > MAX_FILES:
         raise digest.error(f"'files' names {len(files)} files, more than {MAX_FILES}")
     for path, value in files.items():
-        problem = digests.path_problem(path) or digests.text_problem(value, algorithm)
-        if problem:
+        if problem := digests.path_problem(path) or digests.text_problem(value, algorithm):
             raise digest.error(problem)
     return algorithm, files
 

@@ -22,8 +22,7 @@ EXPECTED_SHORT = "a name in lower-case ASCII letters, digits and '-', such as fa
 
 def check(name: str, where: str = "the kernel's name") -> str:
     """Returns the name. Raises KernelFormatError for one that is not `org/name`."""
-    problem = _problem(name)
-    if problem:
+    if problem := _problem(name):
         raise _error(where, f"{_shown(name)} {problem}")
     return name
 

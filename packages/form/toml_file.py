@@ -29,8 +29,7 @@ def parse(data: bytes, where: str, expected: str) -> dict[str, Any]:
             if line.startswith(CONFLICT_MARKS):
                 problem = f"line {number} is a mark of a merge conflict"
                 raise KernelFormatError(where, problem, f"{expected}: resolve the conflict, or write the file anew")
-        table: dict[str, Any] = tomllib.loads(text)
-        return table
+        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise KernelFormatError(
             where, f"it is not valid UTF-8 ({error.reason} at byte {error.start})", expected

@@ -161,10 +161,8 @@ def to_json(release: Installed) -> dict[str, Any]:
 def matching(root: Root, name: str, wanted_range: Range) -> Iterator[Installed]:
     """Yields the installed releases of a package in a range of versions, the newest first."""
     for number in versions(root, name):
-        if number in wanted_range:
-            release = read(root, name, number)
-            if release is not None:
-                yield release
+        if number in wanted_range and (release := read(root, name, number)) is not None:
+            yield release
 
 
 def damaged(root: Root, name: str) -> list[Version]:

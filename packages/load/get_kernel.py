@@ -97,8 +97,7 @@ def get_kernel(
     caller = sys._getframe(2).f_globals.get("__package__") or ""
     environment = os.environ
     key = (name, version, variant, caller, hub, *[environment.get(variable) for variable in VARIABLES])
-    module = _answer(key)
-    if module is not None:
+    if (module := _answer(key)) is not None:
         return module
     if hub:
         return _in_hub_cache(key, name, version, variant)
@@ -109,8 +108,7 @@ def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None,
     cache = [os.environ.get(variable, "") for variable in HUB_VARIABLES]
     checkouts = os.environ.get(settings.kernels.variable, "")
     remembered = _name_of("hub", name, version, variant, checkouts, cache, settings.trust_file())
-    module = _recall(remembered, key) if remembered else None
-    if module is not None:
+    if (module := _recall(remembered, key)) is not None:
         return module
     from . import search
 
@@ -135,12 +133,10 @@ def get_local_kernel(
     """
     folder = os.path.abspath(os.fspath(path))
     key = ("", folder, variant, package_name)
-    module = _answer(key)
-    if module is not None:
+    if (module := _answer(key)) is not None:
         return module
     remembered = _name_of("local", folder, variant, package_name)
-    module = _recall(remembered, key) if remembered else None
-    if module is not None:
+    if (module := _recall(remembered, key)) is not None:
         return module
     from . import search
 
@@ -159,8 +155,7 @@ def _look_up(
     is_open = version is None and caller and not checkout  # the caller's lock file decides
     place = (name, version, variant, checkout, settings.kernel_folders())
     remembered = "" if is_open else _name_of("kernel", *place)
-    module = _recall(remembered, key) if remembered else None
-    if module is not None:
+    if (module := _recall(remembered, key)) is not None:
         return module
     from . import search
 
@@ -193,17 +188,17 @@ def _answer(key: tuple[object, ...]) -> ModuleType | None:
 def _recall(name: str, key: tuple[object, ...]) -> ModuleType | None:
     """Returns the module that a call led to before; None if anything that led there has changed, or it cannot be had.
 
-    Then the search is made in full, and says why. Keeps it in the process's answers under `key`.
+    Then the search is made in full, and says why. Keeps it in the process's answers under `key`. An empty name has
+    nothing.
     """
-    found = remembered_values.recall(name)
+    found = remembered_values.recall(name) if name else None
     if found is None:
         return None
     try:
         names = ("folder", "scope", "root", "module", "files", "content", "version")
         folder, scope, root, module, files, content, version = (found[0][part] for part in names)
-        if scope not in ("environment", CHECKOUT) and tree.root_problem(root):
-            return None
-        if tree.id_problem(module, content):
+        is_checked = scope not in ("environment", CHECKOUT)
+        if (is_checked and tree.root_problem(root)) or tree.id_problem(module, content):
             return None
         bytecode = scope != CHECKOUT and tree.has_bytecode(files, files)
         imported = tree.import_tree(folder, module, bytecode, content=content, version=version)

@@ -56,8 +56,7 @@ def _plain_op(package: str, library: Any, declared: Mapping[str, Any]) -> Any:
 
 def _more(package: str, declared: Mapping[str, Any], op: Any) -> Mapping[str, Any]:
     module, _, function = declared["functions"].partition(":")
-    more: Mapping[str, Any] = getattr(importlib.import_module(module, package), function)(op) if module else {}
-    return more
+    return getattr(importlib.import_module(module, package), function)(op) if module else {}
 
 
 def _type(name: str) -> Any:

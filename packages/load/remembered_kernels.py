@@ -14,12 +14,9 @@ from .variants import Loadable
 
 def stamps(name: str) -> FlatStamps:
     """Returns the stamps of the folders in which releases of a package are. They must be taken before the search."""
-    folder = settings.kernels().get(name)
-    if folder is not None:
-        paths = checkout.watched(folder)
-    else:
-        paths = [f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()]
-    return of_paths(paths)
+    if (folder := settings.kernels().get(name)) is not None:
+        return of_paths(checkout.watched(folder))
+    return of_paths([f"{root}/kernels/names/{name}" for root, _scope in settings.kernel_folders()])
 
 
 def of_paths(paths: Sequence[str]) -> FlatStamps:

@@ -102,8 +102,7 @@ def in_hub_cache(
     label: str | None,
 ) -> ModuleType:
     """Returns the module of a package in the cache of the hub's own loader. Raises what `get_kernel` raises."""
-    folder = _checkout_folder(names.of_repository(name, "the kernel's name"))
-    if folder is not None:
+    if (folder := _checkout_folder(names.of_repository(name, "the kernel's name"))) is not None:
         return local(key, answers, remembered, folder, label)
     from opforge.packages.project import hub_cache
 
@@ -131,8 +130,7 @@ def load(
     attempt.load_needed = needed_by
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
-    folder = _checkout_folder(name)
-    if folder is not None:
+    if (folder := _checkout_folder(name)) is not None:
         attempt.place = (folder, CHECKOUT)
         module = _from_checkout(name, folder, numbers, label, attempt)
         if module is None:
@@ -201,8 +199,7 @@ def needed_by(dependency: Dependency) -> ModuleType:
             searched.append(f"{release.version} in {root.path}, which is {source or 'of no revision'}")
             if not origin.is_revision(source, dependency.name, dependency.revision) or release.refusal:
                 continue
-            module = _from_release(release, None, attempt)
-            if module is not None:
+            if (module := _from_release(release, None, attempt)) is not None:
                 return module
     text = f"{dependency.name} of the revision {dependency.revision}"
     if attempt.reasons:

@@ -16,8 +16,7 @@ class SourceOnly(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Returns the code of the source."""
         path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(self.get_data(path), path)
-        return code
+        return self.source_to_code(self.get_data(path), path)
 
 
 def prepare(folder: str) -> None:

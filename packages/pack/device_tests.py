@@ -24,8 +24,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        missing = sorted(filter(None, map(_missing, parameters.values())))
-        if missing:
+        if missing := sorted(filter(None, map(_missing, parameters.values()))):
             item.add_marker(pytest.mark.skip(reason=f"no {missing[0]} device is here"))
 
 

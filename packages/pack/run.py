@@ -177,8 +177,7 @@ def _remove_outdated(
 def _check_outcomes(project: Project, variants: Sequence[Packed]) -> None:
     """Raises PackError if two variants have one label, or a check of one has failed."""
     labels = [variant.label for variant in variants]
-    twice = next((label for label in labels if labels.count(label) > 1), "")
-    if twice:
+    if twice := next((label for label in labels if labels.count(label) > 1), ""):
         raise PackError(project.name, [f"two targets give the variant {twice}"], "Name each target once.")
     failed = [
         f"{variant.label}: {check}: {outcome}"

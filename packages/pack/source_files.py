@@ -25,8 +25,7 @@ def read(project: Project) -> dict[str, bytes]:
     OSError.
     """
     imported: list[str] = []
-    reference = project.declared.get(KERNEL_TOML, {}).get("builder", "")
-    if reference:
+    if reference := project.declared.get(KERNEL_TOML, {}).get("builder", ""):
         if not modules.file_of(reference.partition(":")[0], project.folder):
             return {}
         imported = modules.files_of(project.folder)

@@ -46,8 +46,7 @@ def run(
 
     `note` is called with the longest test if all of them take long.
     """
-    problem = unfit(stated)
-    if problem:
+    if problem := unfit(stated):
         return not_run(problem)
     with tempfile.TemporaryDirectory(prefix="opforge-try-") as scratch:
         environment = _environment(folder, project, scratch)

@@ -102,8 +102,7 @@ def imported(folder: str) -> Any:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     active.clear()
-    changed = [what for what in written if "/dev/null" not in what]
-    if changed:
+    if changed := [what for what in written if "/dev/null" not in what]:
         raise RuntimeError(f"importing it writes: {changed[0]}")
     return module
 

@@ -39,8 +39,7 @@ def parse(data: bytes, where: str) -> list[HubLocked]:
     kernels = [_new(part, where) if isinstance(part, dict) and "lock" in part else _old(part, where) for part in value]
     # Two versions of a repository are two kernels: one that needs the older one is locked with it.
     stated = [(kernel.repository.lower(), kernel.numbers, kernel.revision) for kernel in kernels]
-    twice = next((part for part in stated if stated.count(part) > 1), None)
-    if twice:
+    if twice := next((part for part in stated if stated.count(part) > 1), None):
         raise KernelFormatError(where, f"{' '.join(filter(None, map(str, twice)))} is in it twice", EXPECTED)
     return kernels
 

@@ -64,8 +64,7 @@ def to_hub(repository: str, branch: str, folder: str, allow_dirty: bool = False)
     if name != repository.rpartition("/")[2].lower():
         hint = f"Publish it to {origin.HUB}ORG/{name}, or pack it again with --name {repository.lower()}"
         raise PublishError(f"{facts.name} {facts.version}", where, "the repository has another name", hint)
-    unknown = [part.label for part in packed if not hub_cache.is_label(part.label)]
-    if unknown:
+    if unknown := [part.label for part in packed if not hub_cache.is_label(part.label)]:
         hint = "Pack it again, without renaming folders of build/"
         raise PublishError(f"{facts.name} {facts.version}", where, f"{unknown[0]} is unknown to the hub", hint)
     hub = hub_library.imported("opforge publish hf:")

@@ -38,8 +38,7 @@ def problem(name: str, folder: str) -> str:
     if not rules:
         return ""
     text = read_file(os.path.join(folder, metadata.FILE), metadata.MAX_BYTES)
-    files = metadata.parse(text, os.path.join(folder, metadata.FILE)).files
-    if files is None:
+    if metadata.parse(text, os.path.join(folder, metadata.FILE)).files is None:
         return "it states no digests, so a signature would cover no file"
     digest = digests.tree_digest(digests.of_folder(folder), text)
     if any(digest in rule.files for rule in rules):

@@ -67,8 +67,7 @@ def parse(table: dict[str, Any], path: str) -> LockFile:
         version.parse_range(text if text != "*" else None, f"{path}: {name}")
     kernels = tuple(_kernel(value, path) for value in table.get("kernel", []))
     seen = [kernel.name for kernel in kernels]
-    twice = next((name for name in seen if seen.count(name) > 1), "")
-    if twice:
+    if twice := next((name for name in seen if seen.count(name) > 1), ""):
         raise KernelFormatError(path, f"{twice} is in it twice", EXPECTED)
     return LockFile(required, kernels)
 

@@ -55,7 +55,10 @@ def make(
             raise
         raise KernelLockError(_path(folder), [f"{error.what}: {error.reason}"], another(name)) from error
     say([choice.verified for choice in choices])
-    lock = LockFile(_ranges(needed), tuple(_locked(choice, needed, choices) for choice in choices))
+    lock = LockFile(
+        {name: _shown(numbers) for name, numbers in needed.kernels},
+        tuple(_locked(choice, needed, choices) for choice in choices),
+    )
     warnings = [
         f"warning: {verified.release.name} {verified.release.version} was withdrawn: {verified.withdrawn}"
         for verified in (choice.verified for choice in choices)
@@ -80,10 +83,6 @@ def _kept(kernel: LockedKernel | None, numbers: Range) -> Range:
     return version.exactly(kernel.version)
 
 
-def _ranges(needed: Required) -> dict[str, str]:
-    return {name: _shown(numbers) for name, numbers in needed.kernels}
-
-
 def _shown(numbers: Range) -> str:
     return numbers.text or "*"
 
@@ -92,10 +91,8 @@ def _locked(choice: Choice, needed: Required, choices: Sequence[Choice]) -> Lock
     verified = choice.verified
     name = verified.release.name
     reasons = [f"project {numbers}" for other, numbers in needed.kernels if other == name]
-    for other in choices:
-        text = other.verified.release.depends.get(name)
-        if text is not None:
-            reasons.append(f"{other.verified.release.name} {text or 'any'}")
+    others = [other.verified.release for other in choices]
+    reasons += [f"{other.name} {other.depends[name] or 'any'}" for other in others if name in other.depends]
     return LockedKernel(
         name,
         verified.release.version,
@@ -168,8 +165,7 @@ def problems(folder: str) -> list[str]:
 
 def check(folder: str) -> LockFile:
     """Returns a project's lock if it is what the project requires. Raises KernelLockError, KernelFormatError."""
-    lines = problems(folder)
-    if lines:
+    if lines := problems(folder):
         raise KernelLockError(_path(folder), lines, "Bring it up to date with: opforge lock")
     lock = current(folder)
     assert lock is not None

@@ -48,8 +48,7 @@ def find(folder: str) -> Required | None:
     if os.path.isfile(pyproject):
         table = toml_file.read(pyproject, EXPECTED)
         for path in (OWN, HUBS):
-            named = _named(table, path)
-            if named is not None:
+            if (named := _named(table, path)) is not None:
                 return _parsed(pyproject, named, path == HUBS)
     if os.path.isfile(kernels):
         table = toml_file.read(kernels, EXPECTED)

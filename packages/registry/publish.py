@@ -250,8 +250,7 @@ def _packed(part: Packed, file: IO[bytes], url: str) -> Tree:
     """Returns the tree of a variant after writing its blob. Raises PublishError for files that have just changed."""
     tree, hashes = blobs.pack(part.folder, [*digests.files_of(part.folder), metadata.FILE], file)
     stated = {path: base64.b64decode(value).hex() for path, value in part.files.items()}
-    differing = [path for path in {*hashes, *stated} if hashes.get(path) != stated.get(path)]
-    if differing:
+    if differing := [path for path in {*hashes, *stated} if hashes.get(path) != stated.get(path)]:
         raise PublishError(part.folder, url, f"{min(differing)} changed while it was published", "Publish it again")
     return tree
 

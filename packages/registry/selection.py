@@ -233,8 +233,7 @@ def choose(
             return choice
         passed.append(choice)
     text = f"{name} {numbers}" if numbers.text else name
-    rejected = [over.reason for over in passed if over.is_judged]
-    if rejected:
+    if rejected := [over.reason for over in passed if over.is_judged]:
         raise KernelIncompatibleError(text, rejected)
     if not among:
         raise KernelNotFoundError(text, ["no remote"], "Name one: --remote URL, or OPFORGE_REMOTES.")
@@ -358,8 +357,7 @@ def variants_for(
         return tuple(parts), []
     candidates = [part.candidate for part in parts]
     environment = here(candidate.asked_for(candidates))
-    chosen = order.best(candidates, environment)
-    if chosen:
+    if chosen := order.best(candidates, environment):
         return tuple(part for part in parts if part.candidate in chosen), []
     return (), [f"{choice.candidate.label}: {choice.problem}" for choice in order.decide(candidates, environment)]
 

@@ -17,20 +17,22 @@ from .release import Release
 
 def is_intact(part: InstalledVariant) -> bool:
     """Returns whether an installed variant is what was installed: by its stamps, otherwise by its digests."""
-    if not changed_path(part.folder, part.receipt):
-        return True
-    return not receipt.digest_problem(part.folder, part.files, part.metadata_sha256, part.bytecode)
+    return not _problem(part, deep=False)
+
+
+def _problem(part: InstalledVariant, deep: bool) -> str:
+    """Returns how a variant differs from what was installed; of one whose stamps are the same, only if `deep`."""
+    if not deep and not changed_path(part.folder, part.receipt):
+        return ""
+    return receipt.digest_problem(part.folder, part.files, part.metadata_sha256, part.bytecode)
 
 
 def problems(installed: Installed, deep: bool) -> list[str]:
     """Returns the problems of an installed release; empty if there are none."""
     lines = []
     for part in installed.variants:
-        changed = changed_path(part.folder, part.receipt)
-        if changed or deep:
-            problem = receipt.digest_problem(part.folder, part.files, part.metadata_sha256, part.bytecode)
-            if problem:
-                lines.append(f"{part.candidate.label}: {problem}")
+        if problem := _problem(part, deep):
+            lines.append(f"{part.candidate.label}: {problem}")
         added = receipt.added_bytecode(part.folder, part.files, part.bytecode) if deep else []
         lines += [f"{part.candidate.label}: bytecode that no installation has made: {path}" for path in added]
     return lines + (_signature_problems(installed) if deep and installed.digest else [])

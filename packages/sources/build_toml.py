@@ -97,8 +97,7 @@ def parse(table: dict[str, Any], path: str, folder: str, provided: Mapping[str, 
 
 def _of_python_alone(project: Project, fields: Fields, general: Fields, part: Fields) -> Project:
     """Returns a project without a library. Raises KernelFormatError if it has kernels."""
-    of_kernels = Fields(fields.values.get("kernel", {}), fields.where, EXPECTED).values
-    if of_kernels:
+    if of_kernels := Fields(fields.values.get("kernel", {}), fields.where, EXPECTED).values:
         raise fields.error(f"it has kernel.{next(iter(of_kernels))}, and its Python alone is packed: it has no library")
     archs = {"cuda": part.texts("cuda_capabilities", ()), "rocm": part.texts("rocm_archs", ())}
     return project._replace(backends=general.texts("backends", ()) or ("universal",), archs=archs)
@@ -168,8 +167,7 @@ def builder_of(table: dict[str, Any], path: str, folder: str, provided: Mapping[
 
 def _made(attributes: dict[str, Any], target: Target | None, portable: bool) -> OpBuilder:
     kind = type("HubKernelBuilder", (OpBuilder,), {**attributes, "__module__": __name__})
-    made: OpBuilder = kind(target, portable=True) if portable else kind(target)
-    return made
+    return kind(target, portable=True) if portable else kind(target)
 
 
 def _needed(kernels: list[Fields], provided: Mapping[str, str]) -> list[str]:

@@ -83,8 +83,7 @@ def read_folder(folder: str) -> Project:
     if not project.python:
         raise fields.error("it has neither 'builder' nor [op], and no 'python' either: there is nothing to pack")
 
-    unknown = [backend for backend in project.backends if backend not in NOARCH]
-    if unknown:
+    if unknown := [backend for backend in project.backends if backend not in NOARCH]:
         raise fields.error(f"'backends' holds {unknown[0]!r}: expected one of {', '.join(NOARCH)}")
     return project._replace(backends=project.backends or ("universal",))
 

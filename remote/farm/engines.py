@@ -162,8 +162,7 @@ def open_engine(on: Any) -> Engine:
             raise SettingError("--on", on, EXPECTED)
         if settings.offline():
             raise FarmError(on, "OPFORGE_OFFLINE=1 forbids the network", "Unset it, or build here")
-        engine: Engine = resolve_name(path)(on)
-        return engine
+        return resolve_name(path)(on)
     module, separator, name = on.partition(":")
     if "://" in on or not separator:
         raise SettingError("--on", on, EXPECTED)

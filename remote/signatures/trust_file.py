@@ -157,8 +157,7 @@ def allowed(signers: Sequence[TrustedKey], name: str, what: str) -> list[Trusted
 
     Raises SignatureError if none may.
     """
-    accepted = [trusted for trusted in signers if trusted.may_sign(name)]
-    if accepted:
+    if accepted := [trusted for trusted in signers if trusted.may_sign(name)]:
         return accepted
     scopes = "; ".join(f"{trusted.key.name} may sign {', '.join(trusted.scopes)}" for trusted in signers)
     raise SignatureError(

@@ -78,8 +78,7 @@ class ObjectStore(Protocol):
         StoreError if one has more than `limit` bytes.
         """
         for name in names:
-            stored = self.get(name, limit)
-            if stored is not None:
+            if (stored := self.get(name, limit)) is not None:
                 yield name, stored.data
 
     def modified(self, name: str) -> float | None:

@@ -383,7 +383,7 @@ EDITS: dict[str, Edit] = {
     ),
     "a_folder_with_other_files_becomes_a_store": Edit(
         "cache/current_store.py",
-        "    if others:\n        advice",
+        "    if others := _other_names(root):\n        advice",
         "    if False:\n        advice",
         ("tests/unit/cache/store/test_current_store.py", FAULTS),
     ),

@@ -85,8 +85,7 @@ def _split(word: bytes, folder: bytes) -> list[bytes]:
     pieces = word.split(b" ")
     for count in range(1, len(pieces)):
         first, rest = _files(b" ".join(pieces[:count]), folder), b" ".join(pieces[count:])
-        others = first and (_files(rest, folder) or _split(rest, folder))
-        if others:
+        if others := first and (_files(rest, folder) or _split(rest, folder)):
             return [*first, *others]
     return []
 

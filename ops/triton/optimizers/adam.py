@@ -6,23 +6,14 @@ ops/csrc/adam/fused_adam.cpp), so that the optimizer opforge.ops.FusedAdam may c
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from opforge.builders.triton.optimizers import TritonAdamBuilder, kernel_name
-from opforge.builders.triton_op_builder.launching import Kernels
 from opforge.ops.triton import registry
 
 from . import chunks, numbers
 
 OP = TritonAdamBuilder.name
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"fused_adam_": fused_adam_}
 
 
 def _run(
@@ -84,3 +75,4 @@ fused_adam_ = registry.define_inplace(
     " float weight_decay, bool maximize=False) -> ()",
     _run,
 )
+bind = registry.binding({"fused_adam_": fused_adam_})

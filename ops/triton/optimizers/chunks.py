@@ -67,8 +67,7 @@ def tables(op: str, lists: Mapping[str, Sequence[Tensor]]) -> list[Table]:
     """
     present = [tensors for tensors in lists.values() if tensors]
     addresses = [[tensor.data_ptr() for tensor in tensors] for tensors in present]
-    sizes = _sizes_of_like_tensors(lists, present)
-    if sizes is not None:  # the usual case: each list has one dtype
+    if (sizes := _sizes_of_like_tensors(lists, present)) is not None:  # the usual case: each list has one dtype
         dtypes = _dtypes([tensors[0] for tensors in present], len(lists))
         aligned = not any(address % 16 for column in addresses for address in column)
         indices = list(range(len(sizes))) if 0 not in sizes else [index for index, size in enumerate(sizes) if size]

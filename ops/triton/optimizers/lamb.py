@@ -6,24 +6,15 @@ ops/csrc/lamb/fused_lamb.cpp), so that the optimizer opforge.ops.FusedLamb may c
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from opforge.builders.triton.optimizers import TritonLambBuilder, kernel_name
-from opforge.builders.triton_op_builder.launching import Kernels
 from opforge.ops.triton import registry
 
 from . import chunks, numbers
 
 OP = TritonLambBuilder.name
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"fused_lamb_": fused_lamb_}
 
 
 def _run(
@@ -95,3 +86,4 @@ fused_lamb_ = registry.define_inplace(
     " int step, bool eps_inside_sqrt, bool bias_correction, float weight_decay, bool maximize=False) -> ()",
     _run,
 )
+bind = registry.binding({"fused_lamb_": fused_lamb_})

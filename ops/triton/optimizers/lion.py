@@ -6,23 +6,14 @@ ops/csrc/lion/fused_lion.cpp), so that the optimizer opforge.ops.FusedLion may c
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from opforge.builders.triton.optimizers import TritonLionBuilder, kernel_name
-from opforge.builders.triton_op_builder.launching import Kernels
 from opforge.ops.triton import registry
 
 from . import chunks, numbers
 
 OP = TritonLionBuilder.name
-
-
-def bind(kernels: Kernels) -> dict[str, Any]:
-    """Makes the op's functions launch these kernels from now on, and returns the functions by name."""
-    registry.bind(kernels)
-    return {"fused_lion_": fused_lion_}
 
 
 def _run(
@@ -70,3 +61,4 @@ fused_lion_ = registry.define_inplace(
     " float weight_decay, bool maximize=False) -> ()",
     _run,
 )
+bind = registry.binding({"fused_lion_": fused_lion_})

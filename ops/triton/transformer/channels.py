@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from opforge.builders.triton import transformer as builders
+from opforge.ops import spatial
 from opforge.ops.triton import registry
 
 from .checks import check_like, form
@@ -31,3 +32,6 @@ class Channels:
             registry.kernels_of(builders.SpatialInferenceBuilder).launch(
                 kernel, grid, *tensors, input.numel(), input.shape[-1]
             )
+
+
+bind = registry.binding(spatial.functions(Channels()))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opforge.builders.triton import transformer as builders
 from opforge.builders.triton_op_builder.rows import HEAVY
+from opforge.ops import inference_core
 from opforge.ops.triton import registry
 
 from .checks import check_like, form
@@ -119,5 +120,5 @@ def _norm(name: str, first: str, rows: dict[str, Tensor], columns: dict[str, Ten
         kernels.launch(f"{name}_{dtype}_{size.name}", grid, *rows.values(), *columns.values(), like.shape[-1], eps)
 
 
-FUNCTIONS = (layer_norm, pre_layer_norm, post_layer_norm, rms_norm, rms_pre_norm, bias_activation, gated_activation)
-"""The functions of the op that have kernels."""
+KERNELS = (layer_norm, pre_layer_norm, post_layer_norm, rms_norm, rms_pre_norm, bias_activation, gated_activation)
+bind = registry.binding({function.__name__: function for function in KERNELS} | inference_core.functions(None))

@@ -97,8 +97,7 @@ def _explain(error: BaseException) -> tuple[str, str, bool]:
         return str(error), "Set SSL_CERT_FILE to a file of certificates", True
     if isinstance(error, EndlessAnswerError):
         return "the server sends more than was expected", "Check the URL: it may name another service", True
-    verification = getattr(error, "verify_message", None)
-    if verification is not None:
+    if (verification := getattr(error, "verify_message", None)) is not None:
         hint = "Install ca-certificates, or set SSL_CERT_FILE to a file with the certificate of the server's authority"
         return f"the server's certificate is not trusted ({verification})", hint, True
     if isinstance(error, socket.gaierror):

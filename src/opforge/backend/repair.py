@@ -109,8 +109,7 @@ def _described(library: str, record: Mapping[str, Any]) -> dict[str, Any]:
         symbols = elf.of_library(elf.open_library(library))
     except ValueError as error:
         raise BuilderError(WHO, f"{library} was damaged: {error}", "Report it to auditwheel") from error
-    different = [name for name in FIXED if symbols[name] != record[name]]
-    if different:
+    if different := [name for name in FIXED if symbols[name] != record[name]]:
         problem = f"{os.path.basename(library)} has other {', '.join(different)} than before"
         raise BuilderError(WHO, problem, "Repair the wheel that the build has written, and no other")
     return {**record, "sha256": digest, "size": len(content), **symbols}

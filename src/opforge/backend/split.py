@@ -123,8 +123,7 @@ def variants_of(
         _check_whole(ops)
     drivers, labels = drivers or {}, labels or {}
     targets = sorted({target for each in ops.values() for target in each}, key=_rank)
-    unknown = sorted(set(labels) - {str(target) for target in targets})
-    if unknown:
+    if unknown := sorted(set(labels) - {str(target) for target in targets}):
         advice = f"The targets are {', '.join(map(str, targets))}"
         raise BuilderError(WHO, f"a label is given to {', '.join(unknown)}, for which nothing is built", advice)
     found = [Variant(NULL, next((target for target in targets if target.device == "cpu"), Target("cpu")))]
@@ -164,8 +163,7 @@ def _check_whole(ops: Mapping[str, Sequence[Target]]) -> None:
             raise BuilderError(WHO, problem, f"Give the op code for the CPU, {PARTIAL}")
     for device in sorted({target.device for targets in ops.values() for target in targets}):
         sets = {op: sorted({str(each) for each in targets if each.device == device}) for op, targets in ops.items()}
-        differing = [op for op in sets if sets[op] and sets[op] != max(sets.values(), key=len)]
-        if differing:
+        if differing := [op for op in sets if sets[op] and sets[op] != max(sets.values(), key=len)]:
             most = max(sets, key=lambda op: len(sets[op]))
             problem = (
                 f"{most} is built for {', '.join(sets[most])}, and {differing[0]} for {', '.join(sets[differing[0]])}:"

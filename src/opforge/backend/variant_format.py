@@ -105,8 +105,7 @@ def document(variants: Sequence[Variant]) -> bytes:
 
 def read(content: bytes, label: str) -> Properties:
     """Returns the properties in the metadata of one variant. Raises FormatError, KeyError if there are none of it."""
-    properties: Properties = parse(content, DOCUMENT)["variants"][label]
-    return properties
+    return parse(content, DOCUMENT)["variants"][label]
 
 
 def wheel_name(plain: str, label: str) -> str:

@@ -73,8 +73,7 @@ def speeds(results: Sequence[Result], old: Sequence[Result] = (), by_name: Mappi
             present = [(size, speed) for size, speed in points if speed]
             _draw(axes, present, f"{name}{suffix}", by_name[name], style)
     axes.axhline(1.0, color=TEXT, linewidth=0.8)
-    goals = {result.size: result.goals[BASELINE] for result in results if BASELINE in result.goals}
-    if goals:
+    if goals := {result.size: result.goals[BASELINE] for result in results if BASELINE in result.goals}:
         sizes = sorted(goals)
         axes.plot(sizes, [goals[size] for size in sizes], "_-.", color=TEXT, markersize=14, linewidth=1, label="goal")
     axes.set_ylabel("times as fast")

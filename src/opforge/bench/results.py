@@ -282,8 +282,7 @@ def _run(record: Mapping[str, Any]) -> Run:
 
 def check_machine(path: str, old: Mapping[str, Any], new: Mapping[str, Any], here: str = "this machine") -> None:
     """Checks that two runs are of the same machine. Raises BenchFileError: times of two machines say nothing."""
-    other = machine.differences(old, new)
-    if other:
+    if other := machine.differences(old, new):
         listed = "; ".join(f"{name}: {before} there, {now} on {here}" for name, before, now in other)
         advice = "Measure on the same machine: check out the old version, and run `opforge bench --json FILE` here"
         raise BenchFileError(path, f"it was measured on another machine ({listed})", advice)

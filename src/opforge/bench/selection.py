@@ -97,8 +97,7 @@ def _of_another_package(name: str) -> list[Selected]:
         problem = str(error) if is_plain else f"{type(error).__name__}: {error}"
         expected = "Expected module:NAME of a tuple of opforge.ops.cases.Case, or of a builder with `cases`."
         raise UnknownOpError(f"{name!r}: {problem}. {expected}") from error
-    nameless = next((case for case in cases if isinstance(case.function, str) and case.ours is None), None)
-    if nameless:
+    if nameless := next((case for case in cases if isinstance(case.function, str) and case.ours is None), None):
         raise UnknownOpError(
             f"{name!r}: the case {nameless.name!r} calls {nameless.function!r} of a loaded op,"
             " and cases alone load none. Name the builder whose `cases` they are, as module:Class."

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from opforge.errors import CompileForbiddenError
+from opforge.foundation.lazy_torch import torch
 
 NAME = "opforge-check"
 OPS = ("kernel", "schema", "fake")
@@ -49,8 +50,6 @@ def main() -> None:
 
 def run(step: Step) -> Iterator[str]:
     """Yields the problems of a step."""
-    import torch
-
     import opforge
 
     functions = {"guarded": guarded, **_functions(step)}
@@ -87,8 +86,6 @@ def guarded(x: Any) -> Any:
 
 def _guards(x: Any) -> Iterator[str]:
     """Yields the problems of guards: a guard that fails must compile anew, which is forbidden here."""
-    import torch
-
     global factor
     yield from _refused("another dtype", lambda: torch.compile(guarded, fullgraph=True)(x.double()))
     factor, before = 3.0, factor
@@ -111,8 +108,6 @@ def _refused(what: str, call: Callable[[], Any]) -> Iterator[str]:
 
 def _functions(step: Step) -> dict[str, Callable[[Any], Any]]:
     """Registers the three ops, with an edit each, and returns a function that calls each one."""
-    import torch
-
     import opforge
 
     # What is registered before opforge sees it is of nobody.

@@ -71,8 +71,7 @@ def prepare(kernel: InstalledKernel, say: Say) -> None:
     from opforge.packages.pack import variant_checks
 
     say(library=kernel.variant.folder, origin=kernel.release.root.path)
-    problem = kernel.release.refusal or variant_checks.unfit(metadata.read(kernel.variant.folder))
-    if problem:
+    if problem := kernel.release.refusal or variant_checks.unfit(metadata.read(kernel.variant.folder)):
         say(state="unusable", reason=problem)
 
 

@@ -99,8 +99,7 @@ class LazyGroup(GuardedGroup):
         """Imports and returns a command. None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = resolve_name(COMMANDS[cmd_name][0])
-        return command
+        return resolve_name(COMMANDS[cmd_name][0])
 
     def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Returns the name of each command and its line in the help, without importing the commands."""

@@ -174,7 +174,7 @@ def _print(results: Sequence[Checked]) -> None:
                     row.of_copy,
                 )
             ),
-            _first_line(row),
+            (row.reason or row.note).partition("\n")[0],
         )
         for row in results
     ]
@@ -185,18 +185,13 @@ def _print(results: Sequence[Checked]) -> None:
                 f"{row.name} on {row.accelerator or row.target}: {row.state}" + (f" ({row.stage})" if row.stage else "")
             )
             click.echo(row.reason + (f"\nlast printed: {row.printed}" if row.printed else ""))
-    promising = [row for row in results if row.promises and row.state == "ok"]
-    if promising:
+    if promising := [row for row in results if row.promises and row.state == "ok"]:
         heading("What they promise, as was tried")
         for row in promising:
             click.echo(f"{row.name} on {row.accelerator or row.target}: {', '.join(row.promises)}")
     states = Counter(row.state for row in results)
     heading(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to check")
     click.echo("unchecked: the op was loaded and called, and it has no reference.")
-
-
-def _first_line(row: Checked) -> str:
-    return (row.reason or row.note).partition("\n")[0]
 
 
 def _number(value: float | None) -> str:

@@ -249,8 +249,7 @@ def _examine_files(path: str, build: Mapping[str, Any]) -> tuple[list[dict[str, 
 
 def _print(content: Mapping[str, Any]) -> None:
     click.echo(f"{content['kind']} {content['path']}, {size_text(content['size'])}")
-    entry = content["entry"]
-    if entry:
+    if entry := content["entry"]:
         compiler = f", by {entry['compiler']}" if entry["compiler"] else ""
         click.echo(f"op {entry['op']} for {entry['target']}, ABI {entry['abi']}{compiler}")
         if entry["said"]:
@@ -276,15 +275,11 @@ def _print(content: Mapping[str, Any]) -> None:
             (
                 kernel["launched"] or readable[kernel["name"]],
                 kernel["arch"],
-                *(_number_text(kernel[field]) for field in fields),
+                *("?" if kernel[field] is None else str(kernel[field]) for field in fields),
             )
             for kernel in content["kernels"]
         ]
         show_table(("KERNEL", "ARCH", *columns), kernels, columns)
-
-
-def _number_text(value: int | None) -> str:
-    return "?" if value is None else str(value)
 
 
 def _print_host(content: Mapping[str, Any]) -> None:

@@ -68,8 +68,7 @@ def target(value: str) -> Target:
 
 
 def _check_sanitizers(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    unknown = sorted({name for name in value.split(",") if name} - SANITIZERS)
-    if unknown:
+    if unknown := sorted({name for name in value.split(",") if name} - SANITIZERS):
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(sorted(SANITIZERS))}", ctx, param)
     return value
 
@@ -255,8 +254,7 @@ def imported(name: str, load: Callable[[], T]) -> T:
     before = loaded_ops()
     with contextlib.redirect_stdout(sys.stderr):
         result = load()
-    names = sorted({op for key, op in loaded_ops().items() if key not in before})
-    if names:
+    if names := sorted({op for key, op in loaded_ops().items() if key not in before}):
         effect = f"Importing {name} loads {', '.join(names)}, and builds what is not stored, before this command looks"
         show("warning", f"{effect}. Call load() in a function, at the first use of the op.")
     return result

@@ -129,8 +129,7 @@ class _Printer:
         show_table(("TIMED", "TAKEN", "RATIO", "INTERVAL", "WHY"), rows, numbers=("RATIO",))
         if any(done.is_busy for done in self.done):
             click.echo("The machine is busy with other work: there the defaults stay. Run it again when it is idle.")
-        left = sum(done.row is None and done.problem == "the budget is spent" for done in self.done)
-        if left:
+        if left := sum(done.row is None and done.problem == "the budget is spent" for done in self.done):
             click.echo(f"The budget is spent: {counted(left, 'size is', 'sizes are')} left. The same command goes on.")
         taken = sum(bool(done.row and done.row["config"]) for done in self.done)
         count = counted(len(self.done), "size", "sizes")

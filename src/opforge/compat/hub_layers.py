@@ -111,8 +111,7 @@ def _load(locked: str, hub_cache: bool, **options: Any) -> ModuleType:
 
 
 def _found(repository: str, revision: str, locked: str, hub_cache: bool) -> ModuleType:
-    folder = _local_kernels().get(repository)
-    if folder:
+    if folder := _local_kernels().get(repository):
         return get_local_kernel(folder)
     name = names.of_repository(repository, "the kernel's name")
     number = BRANCH.fullmatch(revision)

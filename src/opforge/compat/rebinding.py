@@ -48,8 +48,7 @@ def rebind(replacements: Iterable[Replacement], keeps: Callable[[str], bool]) ->
             candidates = by_object.get(id(value))
             if candidates is None:
                 continue
-            new = _choose(name, candidates)
-            if new is not None:
+            if (new := _choose(name, candidates)) is not None:
                 rebound.append(Rebound(namespace, name, value))
                 namespace[name] = new
     return rebound

@@ -566,8 +566,7 @@ def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
             from opforge.foundation import upper_parts
 
             compile_tag = upper_parts.get("compile tag")
-            text: str = compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
-            return text
+            return compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
 
         kind.cache_key_tag = property(tag)
         record_kernels()

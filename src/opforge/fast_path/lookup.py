@@ -299,8 +299,7 @@ def tables_for_all(kind: type) -> dict[str, Any]:
         if package[:8] == "opforge.":
             continue  # opforge's own builders share nothing
         while package:
-            table = getattr(sys.modules.get(package), "__dict__", {}).get(FOR_ALL)
-            if table is not None:
+            if (table := getattr(sys.modules.get(package), "__dict__", {}).get(FOR_ALL)) is not None:
                 tables[package] = table
                 break
             package = package.rpartition(".")[0]

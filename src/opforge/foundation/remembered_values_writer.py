@@ -85,7 +85,8 @@ def _keep(name: str, data: bytes) -> bool:
 def _bound(folder: str) -> None:
     """Removes the older half of the remembered values if there are too many."""
     try:
-        names = [name for name in os.listdir(folder) if _is_own_name(name)]
+        # Only files whose names opforge makes are removed.
+        names = [name for name in os.listdir(folder) if re.fullmatch(_OWN_NAME, name)]
         if len(names) <= MAX_LOOKUPS:
             return
         paths = sorted((os.path.join(folder, name) for name in names), key=lambda path: os.lstat(path).st_mtime_ns)
@@ -125,11 +126,6 @@ def _remove_machine(folder: str) -> None:
             os.rmdir(place)
     except OSError:
         return  # it holds something else
-
-
-def _is_own_name(name: str) -> bool:
-    """Returns whether a file of remembered values has a name that opforge makes: only such a one is removed."""
-    return re.fullmatch(_OWN_NAME, name) is not None
 
 
 def write_counts() -> None:

@@ -18,17 +18,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opforge.foundation.arguments import checked
 from opforge.foundation.fork_lock import ForkLock
 from opforge.jits import notices
-from opforge.torch_internals import inductor
+from opforge.torch_internals import dynamo, inductor
 
 from . import session, topic
-
-if TYPE_CHECKING:
-    from opforge.torch_internals import dynamo
 
 log = logging.getLogger("opforge")
 KIND = inductor.FUNCTION
@@ -180,20 +177,14 @@ class CompiledFunction:
         return getattr(self._function, "forward", self._function)
 
     def _asked(self) -> dynamo.Options:
-        from opforge.torch_internals import dynamo
-
         return dynamo.Options(self._mode, self._dynamic, self._options)
 
     def _keys(self) -> list[str]:
         """Returns the keys that an artifact may have: if there may be one for all ranks its key, and this rank's."""
-        from opforge.torch_internals import dynamo
-
         return [self._key(True), self._key(False)] if dynamo.is_for_all_ranks() else [self._key(False)]
 
     def _key(self, is_for_all: bool) -> str:
         """Returns the key of an artifact: the function, the options of its compile, and the ranks."""
-        from opforge.torch_internals import dynamo
-
         plain = self._plain
         owner = type(getattr(plain, "__self__", None))
         texts = [plain.__module__, plain.__qualname__, owner.__module__, owner.__qualname__, repr(self._asked())]
@@ -226,13 +217,10 @@ class CompiledFunction:
             return ahead
 
     def _found(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        from opforge.torch_internals import dynamo
-
         for key, content in [(each, one) for each in self._keys() for one in begun.functions.get(each, ())]:
             try:
                 facts, pickle = _read(content)
-                reason = dynamo.problem(facts, self._plain, self._asked(), _registrations())
-                if reason:
+                if reason := dynamo.problem(facts, self._plain, self._asked(), _registrations()):
                     raise dynamo.AheadError(reason)
                 ahead = dynamo.load(pickle, self._plain, facts, _registrations())
             except dynamo.AheadError as error:
@@ -246,8 +234,6 @@ class CompiledFunction:
         return None
 
     def _compiled(self, begun: session.Session, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        from opforge.torch_internals import dynamo
-
         if inductor.is_forbidden():
             inductor.check_allowed(f"{self._label} for other arguments than those that were compiled")
         _collect_while_compiling()
@@ -276,8 +262,6 @@ class CompiledFunction:
         """Calls the function by torch.compile; the first call is in a scope of the name."""
         import torch
 
-        from opforge.torch_internals import dynamo
-
         with self._lock:
             traced, was_called = self._traced, self._was_traced
             self._was_traced = True
@@ -303,7 +287,6 @@ class CompiledFunction:
 
 def _registrations() -> dynamo.Registrations:
     from opforge.builders.registration import compile_tag, described, traced
-    from opforge.torch_internals import dynamo
 
     def digest(value: Any) -> str:
         description = described.Description()
@@ -322,8 +305,6 @@ def _written(facts: dynamo.Facts, pickle: bytes) -> bytes:
 
 def _read(content: bytes) -> tuple[dynamo.Facts, bytes]:
     """Returns the state that a function depends on, and its pickle. Raises AheadError."""
-    from opforge.torch_internals import dynamo
-
     line, _, pickle = content.partition(b"\n")
     try:
         value = json.loads(line) if len(line) <= MAX_LINE else {}

@@ -74,8 +74,7 @@ class Entries:
         """
         with self._lock:
             for _again in range(2):
-                found = self._find(key)
-                if found is not None:
+                if (found := self._find(key)) is not None:
                     self.hits += counts
                     return found
                 self._look()  # another process has made it, or united pages
@@ -203,8 +202,7 @@ class Entries:
         if found is None:
             self.check_allowed(what)
             try:
-                among = self._writable()
-                if among is not None:
+                if (among := self._writable()) is not None:
                     claim.enter_context(self.locked(among, key, settings.compiled_wait()))
                     found = look()  # another process may have made it by now
             except LockTimeoutError as error:
@@ -222,13 +220,11 @@ class Entries:
         """Adds an entry that was made here. A failure to keep it is a warning; a forked child keeps nothing."""
         with self._lock:
             self.made.append(what)
-            problem = page.entry_problem(key, files) or self._carries_problem(files)
-            if problem:
+            if problem := page.entry_problem(key, files) or self._carries_problem(files):
                 log.warning("%s: %s is not kept: %s", self.topic.name, what, problem)
                 return
             try:
-                among = self._writable()
-                if among is not None:
+                if (among := self._writable()) is not None:
                     self._written.append(store.write(among, self.topic, {key: files}, self._facts()))
             except (OSError, ValueError) as error:
                 self._note_problem(str(error))

@@ -188,7 +188,10 @@ def united(among: Store, where: PageTopic, pages: Sequence[Page], problems: dict
                 set_aside(among, where, one.folder, str(error), problems)
             left.remove(one)
         if taken:
-            facts = {"holds": taken[0].facts["holds"], "features": _features(taken)}
+            facts = {
+                "holds": taken[0].facts["holds"],
+                "features": sorted({feature for one in taken for feature in one.facts["features"]}),
+            }
             folder = taken[0].folder if len(taken) == 1 else _write(among, where, _entries_of(taken), facts)
             made.append(folder)
             for one in taken:
@@ -206,7 +209,3 @@ def _entries_of(pages: Sequence[Page]) -> Iterator[tuple[str, Files]]:
             if key not in known:
                 known.add(key)
                 yield key, one.entry(key)
-
-
-def _features(pages: Sequence[Page]) -> list[str]:
-    return sorted({feature for one in pages for feature in one.facts["features"]})

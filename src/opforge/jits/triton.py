@@ -99,8 +99,7 @@ def _install_manager() -> Callable[[], object]:
 
     def end() -> None:
         if _before and not (KERNELS.active or HOST.active):
-            before = _before.pop()
-            if before is None:
+            if (before := _before.pop()) is None:
                 del cache.manager_class
             else:
                 cache.manager_class = before

@@ -31,8 +31,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         """Returns the path of a file that was put; None if there is none. Timings are a group of one file."""
         own = self._own(filename)
         if own is None:
-            path: str | None = self._triton().get_file(filename)
-            return path
+            return self._triton().get_file(filename)
         if own.name == HOST or filename.endswith(TIMINGS):
             return (self._find(own, filename) or {}).get(filename)
         made = {name: content for name, content in self._made.items() if name == filename}
@@ -42,8 +41,7 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         """Keeps a file, and returns its path."""
         own = self._own(filename)
         if own is None:
-            path: str = self._triton().put(data, filename, binary)
-            return path
+            return self._triton().put(data, filename, binary)
         self._made[filename] = data if isinstance(data, bytes) else str(data).encode()
         files = {filename: self._made[filename]}
         if own.name == HOST or filename.endswith(TIMINGS):
@@ -54,16 +52,14 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         """Returns the paths of a kernel's files by name; None if it must be compiled."""
         own = self._own(filename)
         if own is None:
-            group: dict[str, str] | None = self._triton().get_group(filename)
-            return group
+            return self._triton().get_group(filename)
         return self._find(own, filename)
 
     def put_group(self, filename: str, group: Mapping[str, str]) -> str:
         """Finishes a kernel: `get_group` returns these files from now on."""
         own = self._own(filename)
         if own is None:
-            path: str = self._triton().put_group(filename, group)
-            return path
+            return self._triton().put_group(filename, group)
         files = dict[str, bytes]()
         for name, written in group.items():
             with open(written, "rb") as file:

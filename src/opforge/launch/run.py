@@ -147,8 +147,7 @@ def _wait_until_ended(channels: Sequence[Channel]) -> None:
 
 
 def _check_status(channel: Channel) -> None:
-    status = channel.process.wait()
-    if status:
+    if status := channel.process.wait():
         name = channel.host.name
         what = f"the ranks on {name}" if channel.host.is_local else f"the ranks on {name}, or the connection to it,"
         how = f"with status {status}" if status > 0 else f"by signal {-status}"

@@ -19,8 +19,7 @@ def problem(layer: type, original: type) -> str:
     members = {name: value for kind in own for name, value in vars(kind).items()}
     if "__init__" in members or "__new__" in members:
         return "it has a constructor: its state would not be the model's"
-    state = sorted(name for name in members if name not in ALLOWED and not _is_pythons(name))
-    if state:
+    if state := sorted(name for name in members if name not in ALLOWED and not _is_pythons(name)):
         return f"it has {', '.join(state)}: a layer has {', '.join(ALLOWED)} alone"
     if "forward" not in members:
         return "it has no forward"

@@ -38,8 +38,7 @@ class OwnKernel(LayerKernel):
 
     def load(self) -> type:
         """Returns the layer's class."""
-        kind: type = _form(self).kind
-        return kind
+        return _form(self).kind
 
 
 def _form(entry: LayerKernel) -> Any:

@@ -232,8 +232,7 @@ class kernels_for:
                     keys[0], f"the class is named by {' and by '.join(keys)}", "one name of a class"
                 )
             found |= dict.fromkeys([kind], keys[0]) if keys else {}
-        twice = next((key for key, count in Counter(found.values()).items() if count > 1), "")
-        if twice:
+        if twice := next((key for key, count in Counter(found.values()).items() if count > 1), ""):
             kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind, key in found.items() if key == twice]
             if not any(hasattr(kind, "kernel_layer_name") for kind in found):
                 raise KernelMappingError(twice, f"the model has {' and '.join(kinds)}", "the name with its module")

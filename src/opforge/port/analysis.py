@@ -105,9 +105,8 @@ def _unit(syntax: Syntax, node: cst.CSTNode) -> cst.CSTNode:
     for parent, child in syntax.ancestors(node):
         if isinstance(parent, cst.FunctionDef) and child is parent.body:
             return parent
-        if isinstance(parent, cst.Module):
-            return child
-        if isinstance(parent, cst.IndentedBlock) and isinstance(syntax.parent(parent), cst.ClassDef):
+        is_class = isinstance(parent, cst.IndentedBlock) and isinstance(syntax.parent(parent), cst.ClassDef)
+        if is_class or isinstance(parent, cst.Module):
             return child
     return node
 

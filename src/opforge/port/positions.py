@@ -107,8 +107,7 @@ def _roles_of_uses(syntax: Syntax, variable: Variable, comparisons: bool) -> lis
     question = ("roles", comparisons)
     if question not in variable.facts:
         variable.facts[question] = [role_of(syntax, use, comparisons) for use in variable.uses]
-    roles: list[Role | None] = variable.facts[question]
-    return roles
+    return variable.facts[question]
 
 
 def is_compared(syntax: Syntax, node: cst.BaseExpression) -> bool:

@@ -66,8 +66,7 @@ HINT = re.compile(rf"(?<![a-zA-Z])(?:{'|'.join(_WORDS)})(?![a-zA-Z])")
 def vendors_of_string(text: str) -> tuple[str, ...]:
     """Returns the vendors that a string names as a device, a backend, a variable or a torch name; () if none."""
     for pattern in (DEVICE, QUALIFIED):
-        match = pattern.fullmatch(text)
-        if match:
+        if match := pattern.fullmatch(text):
             return (match.group(1),)
     if text in VARIABLES:
         return (VARIABLES[text],)

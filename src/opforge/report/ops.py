@@ -103,8 +103,7 @@ def offer_problems(devices: Iterable[str] = ()) -> list[str]:
 
 
 def _accelerators(devices: Iterable[str]) -> list[Accelerator]:
-    named = {accelerator.name: accelerator for accelerator in map(accelerator_named, devices)}
-    if named:
+    if named := {accelerator.name: accelerator for accelerator in map(accelerator_named, devices)}:
         return list(named.values())
     from opforge.accelerator.select import get_accelerator
 

@@ -47,8 +47,7 @@ def changes(layout: Layout, entry: listing.StoredEntry, versions: Collection[str
     differences, problem, roots = list[Difference](), "", dict[str, str]()
     try:
         identity = dict((components or {})["toolchain"])
-        toolchain = _toolchain_like(identity, entry.target.partition(":")[0], layout)
-        if toolchain is None:
+        if (toolchain := _toolchain_like(identity, entry.target.partition(":")[0], layout)) is None:
             problem = "its compiler is not one of opforge's own, and was not compared"
         else:
             differences += component_differences({"compiler": identity}, {"compiler": dict(toolchain.identity())})

@@ -50,8 +50,7 @@ def output_positions(case: Case, function: Callable[..., Any]) -> frozenset[int]
     Raises ValueError for a name that its schema does not have.
     """
     names = [argument.name for argument in schema_arguments(function)]
-    wrong = [output for output in case.outputs if isinstance(output, str) and output not in names]
-    if wrong:
+    if wrong := [output for output in case.outputs if isinstance(output, str) and output not in names]:
         expected = f"expected names of its schema: {', '.join(names)}" if names else "it has no schema: give positions"
         raise ValueError(f"the case {case.name!r} has {wrong[0]!r} in `outputs`; {expected}")
     return frozenset(names.index(output) if isinstance(output, str) else output for output in case.outputs)

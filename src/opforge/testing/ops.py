@@ -412,8 +412,7 @@ class OpContract(Contract):
         """Returns the first case of each function that is an op of torch; the test is skipped if there is none."""
         by_schema: dict[str, tuple[Case, Callable[..., Any]]] = {}
         for case, function in self._compared():
-            schema = getattr(getattr(function, "_opoverload", function), "_schema", None)
-            if schema is not None:
+            if (schema := getattr(getattr(function, "_opoverload", function), "_schema", None)) is not None:
                 by_schema.setdefault(f"{schema.name}{schema.overload_name}", (case, function))
         if not by_schema:
             skip("no case with a reference is an op of torch")

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 from opforge.fast_path import library
 from opforge.fast_path.library import LoadedOp
+from opforge.foundation.lazy_torch import torch
 from opforge.torch_internals import inductor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), types.MethodType)
@@ -104,7 +105,6 @@ class Registrations(NamedTuple):
 
 def settings_digest(options: Options) -> str:
     """Returns a digest of all settings of torch.compile, and of the number of threads."""
-    import torch
     import torch._functorch.config
     import torch._inductor.config
     import torch.compiler.config
@@ -131,8 +131,6 @@ def _metadata(tensor: Any) -> str:
 
 def description(kind: str, value: Any, describe: Describe) -> str:
     """Returns the value that another process must find for a guard to hold. Raises AheadError."""
-    import torch
-
     if kind == TYPE_ALONE and type(value) not in PLAIN:
         return f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, torch.Tensor):
@@ -328,8 +326,6 @@ def _traced(
 
 def load(content: bytes, function: Callable[..., Any], facts: Facts, by: Registrations) -> Ahead:
     """Returns a function that was compiled ahead. The content is unpickled. Raises AheadError."""
-    import torch
-
     plain: Any = getattr(function, "__func__", function)
     try:
         of: Any = torch.compiler.load_compiled_function(io.BytesIO(content), f_globals=plain.__globals__)
@@ -342,8 +338,6 @@ def load(content: bytes, function: Callable[..., Any], facts: Facts, by: Registr
 
 def _may_vary(value: Any) -> bool:
     """Returns whether torch may have traced a global as a symbol: its guard of that reads a copy of the globals."""
-    import torch
-
     return isinstance(value, torch.Tensor) or type(value) in PLAIN
 
 
@@ -388,8 +382,6 @@ class _Noted(inductor.Observer):
 
 
 def _backend(options: Options, graphs: list[Any]) -> Any:
-    import torch
-
     inductor_wrapper: Any = torch._TorchCompileInductorWrapper
 
     class Noting(inductor_wrapper):  # type: ignore[misc]
@@ -413,8 +405,7 @@ def _noting(codes: list[types.CodeType]) -> Iterator[None]:
         kind._opforge_original = original = kind.add_code  # type: ignore[attr-defined]
 
         def add_code(self: Any, code: types.CodeType) -> None:
-            noted = getattr(_codes, "noted", None)
-            if noted is not None:
+            if (noted := getattr(_codes, "noted", None)) is not None:
                 noted.append(code)
             original(self, code)
 
@@ -429,8 +420,6 @@ def _noting(codes: list[types.CodeType]) -> Iterator[None]:
 @contextmanager
 def _without_gradients(function: Any) -> Iterator[None]:
     """Hides the gradients of a module's parameters: torch cannot read a guard of a parameter that has one."""
-    import torch
-
     module = getattr(function, "__self__", None)
     parameters = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
     kept = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
@@ -445,8 +434,6 @@ def _without_gradients(function: Any) -> Iterator[None]:
 
 def _group() -> Any:
     """Returns the process group of all ranks; None if there is none."""
-    import torch
-
     distributed = torch.distributed
     return distributed.group.WORLD if distributed.is_available() else None
 
@@ -456,8 +443,6 @@ def ranks(is_for_all: bool = False) -> str:
 
     The rank is one of them, as a function may branch on it, unless the function is for all ranks.
     """
-    import torch
-
     if _group() is None:
         return ""
     distributed: Any = torch.distributed
@@ -507,8 +492,6 @@ def _is_constant_of_rank(value: Any) -> bool:
 
 def with_hook_guards() -> Any:
     """Returns a context in which torch has guards for that the modules of a module have no hooks."""
-    import torch
-
     config: Any = torch._dynamo.config
     return config.patch(skip_nnmodule_hook_guards=False)
 

@@ -299,13 +299,9 @@ def _pickler(module: Any) -> None:
     def init(self: Any, *arguments: Any, **named: Any) -> None:
         original(self, *arguments, **named)
         if observers:
-            self.dispatch_table[torch.memory_format] = _format_parts
+            self.dispatch_table[torch.memory_format] = lambda value: (str, (str(value),))
 
     kind.__init__ = functools.wraps(original)(init)
-
-
-def _format_parts(value: Any) -> tuple[Any, ...]:
-    return str, (str(value),)
 
 
 def _load_async(module: Any) -> None:
@@ -318,8 +314,7 @@ def _load_async(module: Any) -> None:
         bound = signature.bind(cls, *arguments, **named)
         bound.apply_defaults()
         key = _library_key(cls, bound.arguments)
-        offered = _offered(cls, key)
-        if offered is not None:
+        if (offered := _offered(cls, key)) is not None:
             return lambda: offered
         if is_forbidden():
             bound.arguments["submit_fn"] = None  # a worker would not know that it must not compile
@@ -427,8 +422,7 @@ def graph_name(gm: Any, inputs: Sequence[Any]) -> str:
     """Returns the name of a graph in messages: the function of its first operation, its line, and its inputs."""
     where = "a graph of torch.compile"
     for node in gm.graph.nodes:
-        lines = LINE.findall(node.meta.get("stack_trace") or "")
-        if lines:
+        if lines := LINE.findall(node.meta.get("stack_trace") or ""):
             path, line, function = lines[-1]
             where = f"{function} ({os.path.basename(path)}:{line})"
             break

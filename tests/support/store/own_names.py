@@ -9,7 +9,6 @@ from opforge.cache.areas import AREAS
 KEY, ENTRY = "0" * 32, "0" * 32 + "-" + "0" * 8
 _EXAMPLES = {
     "locks": KEY,
-    "pins": "a-project",
     "quarantine": f"{ENTRY}.1.{'0' * 8}",
     "staging": f"plan.another-host.1-1.{'0' * 8}",
     "toolchains": f"{KEY}.json",

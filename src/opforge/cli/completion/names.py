@@ -153,10 +153,8 @@ def _others(verb: str) -> list[tuple[str, str]]:
 def _made_here() -> list[tuple[str, str]]:
     """Returns the artifacts that were made here, each with its label, as in a store."""
     made = [(key, f"{op} for {target}") for key, op, target in _entries()]
-    for kind, one in _artifacts("withdraw"):
-        if one.name and not one.is_fetched:
-            made.append((f"{kind.name}:{one.name}@{one.label}", f"a {kind.noun}"))
-    return made
+    others = [(kind, one) for kind, one in _artifacts("withdraw") if one.name and not one.is_fetched]
+    return made + [(f"{kind.name}:{one.name}@{one.label}", f"a {kind.noun}") for kind, one in others]
 
 
 def _is_for(verb: str, kind: str) -> bool:

@@ -70,7 +70,6 @@ def in_store(store: ObjectStore, names: Sequence[str]) -> list[Release]:
         current = index.read(store, name)
         for number, listed in sorted(current.releases.items()) if current else ():
             place = statements.name_of(listed.digest)
-            stored = store.get(place, forms.MAX_BYTES)
-            if stored is not None:
+            if (stored := store.get(place, forms.MAX_BYTES)) is not None:
                 found.append(forms.parse(forms.split(stored.data, listed.digest, place).data, place, name, number))
     return found

@@ -30,8 +30,7 @@ def releases_of(names: Sequence[str]) -> list[Installed]:
     ]
     there = [(release.name, release.version) for release in found]
     there += [(result["name"], result["version"]) for result in damaged(names)]
-    missing = sorted({*names}.difference(*(_meant(names, *one) for one in there)))
-    if missing:
+    if missing := sorted({*names}.difference(*(_meant(names, *one) for one in there))):
         from difflib import get_close_matches
 
         installed = sorted({name for root in layout.roots() for name in releases.names(root)})

@@ -41,8 +41,7 @@ def command(check: bool, upgrade: bool, names: Sequence[str], urls: Sequence[str
         raise click.UsageError("--check writes nothing: leave out --upgrade and --upgrade-kernel")
     before = locking.current(folder) if names else None
     present = [kernel.name for kernel in before.kernels] if before else []
-    absent = sorted(set(names) - set(present))
-    if absent:
+    if absent := sorted(set(names) - set(present)):
         listed = ", ".join(present) or "none"
         raise click.UsageError(f"{', '.join(absent)} is not in the lock file, which has: {listed}")
     if check:

@@ -28,8 +28,7 @@ SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 def extension_problem(ext: Any) -> str | None:
     """Returns why opforge cannot build the extension; None if it can."""
     supported = (*SUFFIXES, nvcc_flags.SUFFIX)
-    others = [source for source in ext.sources if not source.endswith(supported)]
-    if others:
+    if others := [source for source in ext.sources if not source.endswith(supported)]:
         return f"{others[0]} is not a C++ or CUDA source ({', '.join(supported)})"
     if "torch" not in ext.libraries:
         return "it does not link with torch"
@@ -58,8 +57,7 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    builder: ExtensionBuilder = _builder(ExtensionBuilder, ext, command)
-    return builder
+    return _builder(ExtensionBuilder, ext, command)
 
 
 class FacadeBuilder(ExtensionBuilder):
@@ -74,8 +72,7 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    builder: FacadeBuilder = _builder(FacadeBuilder, ext, command)
-    return builder
+    return _builder(FacadeBuilder, ext, command)
 
 
 def error_text(ext: Any, error: Exception) -> str:

@@ -95,9 +95,8 @@ def _bdist_wheel(base: Any) -> Any:
             default: tuple[str, str, str] = super().get_tag()
             command = self.distribution.get_command_obj("build_ext")
             extensions = self.distribution.ext_modules or ()
-            if not extensions or any(ext.name not in command.records for ext in extensions if not ext.optional):
-                return default
-            if any(not _of_torch(ext) for ext in extensions):
+            is_built = all(ext.name in command.records for ext in extensions if not ext.optional)
+            if not extensions or not is_built or not all(map(_of_torch, extensions)):
                 return default
             tag = wheel_tag(list(command.records.values()))
             if tag.reason:

@@ -82,8 +82,7 @@ class NamesOwnWays:
 
 def seen(command: Any) -> set[str]:
     """Returns the names of the extensions that came to opforge."""
-    names: set[str] = command.__dict__.setdefault("seen_by_opforge", set())
-    return names
+    return command.__dict__.setdefault("seen_by_opforge", set())
 
 
 def copy_library(library: str, path: str) -> None:

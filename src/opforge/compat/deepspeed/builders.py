@@ -53,9 +53,7 @@ def replacement_builders(ours: Accelerator, theirs: Any, names: Collection[str])
             log.warning("%s is DeepSpeed's, not opforge's: %s", name, error)
             continue
         # Every accelerator offers the host's ops too, and these cannot use a device's tensors.
-        if name in ON_HOST_ONLY and ours.name != "cpu":
-            continue
-        if name in UNMEASURED and names is DROP_IN and ours.name != "cpu":
+        if ours.name != "cpu" and (name in ON_HOST_ONLY or (name in UNMEASURED and names is DROP_IN)):
             continue
         if kind is not None and (name not in DEVICE_BUILDERS or _runs_on(ours, kind)):
             builders[name] = _joint_class(kind, deepspeeds_class(name, theirs), ours)

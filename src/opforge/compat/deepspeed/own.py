@@ -39,8 +39,7 @@ def own_accelerator(theirs: Any) -> Accelerator:
         synchronous = bool(theirs.is_synchronized_device())
         members |= {"name": name, "torch_device": device, "synchronous": synchronous}
         members["interface_version"] = INTERFACE_VERSION
-    accelerator: Accelerator = type(f"Own{type(theirs).__name__}", (base,), members)()
-    return accelerator
+    return type(f"Own{type(theirs).__name__}", (base,), members)()
 
 
 def _class_for(name: str) -> type[Accelerator]:

@@ -266,8 +266,7 @@ def _on_cores(cores: frozenset[int]) -> Iterator[None]:
     import torch
 
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    allowed = cores & before
-    if allowed:
+    if allowed := cores & before:
         os.sched_setaffinity(0, allowed)
         torch.set_num_threads(len(allowed))
     try:

@@ -37,8 +37,7 @@ def read(paths: Collection[str], keys: Mapping[str, Kind[Any] | None]) -> dict[s
         ConfigFileError: A file cannot be read or trusted, or a key or a value in it is wrong.
     """
     name = remembered_values.name_of(("settings", formats.SETTINGS_FILES, [*paths], _user()))
-    found = remembered_values.recall(name)
-    if found:
+    if found := remembered_values.recall(name):
         return {setting: (text, path) for setting, (text, path) in found[0].items()}
     at = time.time_ns()
     watched = remembered_values.FlatStamps([*paths], remembered_values.stamps_of(paths))

@@ -37,8 +37,7 @@ def share_out(cores: Sequence[Core], ranks: int) -> list[Share]:
             "Start fewer ranks, or allow more cores (affinity mask, cpuset, --bind-core-list)",
         )
     nodes = _by_node(cores)
-    counts = _ranks_by_node([len(members) for members in nodes], ranks)
-    if counts is not None:
+    if (counts := _ranks_by_node([len(members) for members in nodes], ranks)) is not None:
         return [share for members, count in zip(nodes, counts, strict=True) for share in _deal(members, count)]
     least, more = divmod(len(cores), ranks)
     remaining = iter(core for members in nodes for core in members)

@@ -49,7 +49,7 @@ def visit_string(module: Module, node: cst.BaseExpression) -> None:
     device = parse_device_string(node)
     text = literal_value(node)
     vendors = vendors_of_string(text) if text is not None else (device.vendor,) if device else ()
-    if not vendors or _is_statement(module, node):
+    if not vendors or isinstance(module.syntax.parent(node), cst.Expr):  # no code uses a docstring
         return
     if not isinstance(node, LITERALS):
         _mark_literal_handled(module, node)
@@ -88,8 +88,3 @@ def _mark_literal_handled(module: Module, node: cst.BaseExpression) -> None:
         module.handled.add(node.left)
     elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         module.handled.update((node.func, node.func.value))
-
-
-def _is_statement(module: Module, node: cst.BaseExpression) -> bool:
-    """Returns whether the string is a statement of its own, such as a docstring, so that no code uses it."""
-    return isinstance(module.syntax.parent(node), cst.Expr)

@@ -28,8 +28,7 @@ def visit_import(module: Module, node: cst.Import | cst.ImportFrom) -> None:
 
 
 def _visit_package(module: Module, node: cst.Import | cst.ImportFrom, name: str) -> None:
-    vendor = PACKAGES.get(name.partition(".")[0])
-    if vendor is not None:
+    if (vendor := PACKAGES.get(name.partition(".")[0])) is not None:
         module.leave(node, vendor, "a package that exists only on this vendor's machines")
 
 

@@ -28,8 +28,7 @@ def visit_call(module: Module, call: cst.Call) -> bool:
         if _is_package(module, function.value):
             return False
         module.handled.add(function)
-        problem = _owner_problem(module, function)
-        if problem is not None:
+        if (problem := _owner_problem(module, function)) is not None:
             module.leave(call, name, problem)
         else:
             _visit_move(module, call, name)
@@ -132,8 +131,7 @@ def _to_arguments(module: Module, call: cst.Call, device_number: int, is_device:
 
 def _index(value: cst.BaseExpression) -> cst.BaseExpression | None:
     """Returns the index that `.cuda(value)` selects; None for the current device."""
-    device = parse_device(value)
-    if device is not None:
+    if (device := parse_device(value)) is not None:
         return device.device_index
     return None if isinstance(value, cst.Name) and value.value == "None" else value
 

@@ -49,8 +49,7 @@ class Scopes:
         """The nodes that bind a name in any scope of the module."""
         self._visit_children(module, self._module_scope)
         for name, scope in self._uses:
-            variable = self._resolve(name.value, scope)
-            if variable is not None:
+            if (variable := self._resolve(name.value, scope)) is not None:
                 variable.uses.append(name)
                 self._variables[name] = variable
 
@@ -126,8 +125,7 @@ class Scopes:
 
     def _visit_import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
         for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
-            parts = dotted(alias.asname.name if alias.asname else alias.name)
-            if parts:
+            if parts := dotted(alias.asname.name if alias.asname else alias.name):
                 self._bind(parts[0].value, node, scope)
 
     def _visit_target(self, target: cst.CSTNode, scope: Scope) -> None:

@@ -23,7 +23,7 @@ BOUNDED_OTHERWISE = {
     "plans": "their entries",
     "descriptions": "their entries",
     "staging": "the life of its builder",
-    "pins": "their owners",
+    "pins": "the user",
 }
 
 
