@@ -207,7 +207,8 @@ class LazyCPUAccelerator:
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
         # isinstance() asks for it, if the type is not the one that is looked for.
-        return importlib.import_module(HOST_CLASS).CPUAccelerator
+        accelerator: type[Any] = importlib.import_module(HOST_CLASS).CPUAccelerator
+        return accelerator
 
 
 def whole(accelerator: Any) -> Any:

@@ -204,7 +204,8 @@ def _builder(attributes: dict[str, Any], made_with: Mapping[str, Any], directory
     name = attributes["name"]
     kind_name = name if isinstance(name, str) and name.isidentifier() else "The op"  # errors begin with it
     kind = type(kind_name, (OpBuilder,), {**attributes, "_directory": directory, "__module__": __name__})
-    return kind(**made_with)
+    builder: OpBuilder = kind(**made_with)
+    return builder
 
 
 # Arguments that may be dicts by device.

@@ -58,7 +58,8 @@ def made_by_library(op: str, path: str) -> ModuleType | None:
     except (OSError, AttributeError):
         return None
     make.restype = ctypes.py_object
-    return make()
+    module: ModuleType = make()
+    return module
 
 
 def is_empty(module: ModuleType) -> bool:

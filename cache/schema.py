@@ -377,15 +377,18 @@ class Fields:
 
     def text(self, name: str, default: Any = ...) -> str:
         """Returns a text."""
-        return self.get(name, TEXT, default)
+        value: str = self.get(name, TEXT, default)
+        return value
 
     def whole(self, name: str, default: Any = ...) -> int:
         """Returns a whole number that is not negative."""
-        return self.get(name, WHOLE, default)
+        value: int = self.get(name, WHOLE, default)
+        return value
 
     def flag(self, name: str, default: Any = ...) -> bool:
         """Returns true or false."""
-        return self.get(name, FLAG, default)
+        value: bool = self.get(name, FLAG, default)
+        return value
 
     def texts(self, name: str, default: Any = ...) -> tuple[str, ...]:
         """Returns a list of texts."""
@@ -393,7 +396,8 @@ class Fields:
 
     def table(self, name: str, default: Any = ...) -> dict[str, Any]:
         """Returns an object."""
-        return self.get(name, OBJECT, default)
+        value: dict[str, Any] = self.get(name, OBJECT, default)
+        return value
 
     def only(self, names: Iterable[str]) -> None:
         """Raises KernelFormatError if there is a field of another name."""

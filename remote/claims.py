@@ -109,7 +109,8 @@ class Claim:
     @staticmethod
     def _fields(stored: StoredObject) -> dict[str, Any]:
         try:
-            return schema.parse(stored.data, CLAIM)
+            fields: dict[str, Any] = schema.parse(stored.data, CLAIM)
+            return fields
         except FormatError:
             return {}
 

@@ -186,4 +186,5 @@ def every() -> list[Kind]:
 
 @cache
 def _kind_at(path: str) -> Kind:
-    return resolve_name(path)
+    kind: Kind = resolve_name(path)
+    return kind

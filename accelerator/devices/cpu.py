@@ -141,7 +141,8 @@ class CPUAccelerator(OneGenerator, Accelerator):
 
     def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the host's one generator."""
-        return self._torch.default_generator
+        generator: torch.Generator = self._torch.default_generator
+        return generator
 
     # memory
 
@@ -232,7 +233,8 @@ class CPUAccelerator(OneGenerator, Accelerator):
         return frozenset(found)
 
     def _tensor_maker(self, dtype: str) -> Callable[..., torch.Tensor]:
-        return getattr(self._torch, _TENSOR_CLASSES[dtype])
+        tensor_class: Callable[..., torch.Tensor] = getattr(self._torch, _TENSOR_CLASSES[dtype])
+        return tensor_class
 
     # pinning: no device copies from host memory, so nothing needs page-locking
 

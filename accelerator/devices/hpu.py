@@ -57,11 +57,13 @@ class HPUAccelerator(Vendor):
 
     def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """Returns the generator's state: a one-dimensional uint8 tensor in host memory."""
-        return self._device_module().random.get_rng_state()
+        state: torch.Tensor = self._device_module().random.get_rng_state()
+        return state
 
     def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
-        return self._device_module().random.default_generators[0]
+        generator: torch.Generator = self._device_module().random.default_generators[0]
+        return generator
 
     def current_stream(self, device_index: Device = None) -> Any:
         """Returns the stream that new work is queued on."""

@@ -99,7 +99,8 @@ class MPSAccelerator(OneGenerator, Vendor):
     def default_generator(self, device_index: Device = None) -> torch.Generator:
         """Returns the device's default generator."""
         self.index_of(device_index)
-        return self._device_module()._get_default_mps_generator()
+        generator: torch.Generator = self._device_module()._get_default_mps_generator()
+        return generator
 
     # memory: Metal keeps no peaks, so the current figures are returned for them
 

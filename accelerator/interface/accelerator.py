@@ -119,7 +119,8 @@ class Devices:
 
     def _torch_accelerator_function(self, name: str) -> Callable[..., Any] | None:
         """Returns a function or class of `torch.accelerator` that serves the device; None if there is none."""
-        return getattr(self._torch_accelerator(), name, None)
+        function: Callable[..., Any] | None = getattr(self._torch_accelerator(), name, None)
+        return function
 
     def index_of(self, device_index: Device) -> int | None:
         """Returns the number of an existing device, for methods that take one. None stands for the current device.
@@ -186,7 +187,8 @@ class Devices:
             return nullcontext()
         if index is None:
             index = self.current_device()
-        return device_class(index)
+        context: AbstractContextManager[Any] = device_class(index)
+        return context
 
     def set_device(self, device_index: Device) -> None:
         """Makes the device the current one. Raises SettingError if it does not exist.
@@ -250,7 +252,8 @@ class RandomNumbers(Devices):
 
     def random(self) -> ModuleType:
         """Returns the module `torch.random`."""
-        return self._torch.random
+        random: ModuleType = self._torch.random
+        return random
 
     def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Sets the generator's state to one that `get_rng_state` returned."""
@@ -263,7 +266,8 @@ class RandomNumbers(Devices):
     def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """Returns the generator's state: a one-dimensional uint8 tensor in host memory."""
         module, index = self._device_module(), self.index_of(device_index)
-        return module.get_rng_state() if index is None else module.get_rng_state(index)
+        state: torch.Tensor = module.get_rng_state() if index is None else module.get_rng_state(index)
+        return state
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
         """Returns the state of each device's generator, as `get_rng_state` does."""
@@ -276,11 +280,13 @@ class RandomNumbers(Devices):
 
     def manual_seed(self, seed: int) -> torch.Generator | None:
         """Seeds the current device's generator, and returns what torch's own function for the device returns."""
-        return self._device_module().manual_seed(seed)
+        generator: torch.Generator | None = self._device_module().manual_seed(seed)
+        return generator
 
     def manual_seed_all(self, seed: int) -> torch.Generator | None:
         """Seeds the generators of all devices, and returns what torch's own function for the device returns."""
-        return self._device_module().manual_seed_all(seed)
+        generator: torch.Generator | None = self._device_module().manual_seed_all(seed)
+        return generator
 
     def initial_seed(self, device_index: Device = None) -> int:
         """Returns the seed of the device's generator."""
@@ -293,7 +299,8 @@ class RandomNumbers(Devices):
         index = self.index_of(device_index)
         if index is None:
             index = self.current_device()
-        return self._device_module().default_generators[index]
+        generator: torch.Generator = self._device_module().default_generators[index]
+        return generator
 
 
 class OneGenerator(RandomNumbers):
@@ -337,7 +344,8 @@ class Streams(Devices):
 
         Its objects have synchronize, query, wait_stream, wait_event and record_event.
         """
-        return self._streams.Stream
+        stream_class: type[Any] = self._streams.Stream
+        return stream_class
 
     @cached_property
     def Event(self) -> type[Any]:
@@ -345,11 +353,13 @@ class Streams(Devices):
 
         Its objects have record, wait, query, synchronize, and elapsed_time(end), in milliseconds.
         """
-        return self._streams.Event
+        event_class: type[Any] = self._streams.Event
+        return event_class
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """Returns a context manager in which the stream is the current one; None changes nothing."""
-        return self._streams.stream(stream)
+        context: AbstractContextManager[Any] = self._streams.stream(stream)
+        return context
 
     @cached_property
     def _set_scope(self) -> threading.local:
@@ -429,7 +439,8 @@ class Graphs(Devices):
 
     @cached_property
     def _graph_class(self) -> type[Any]:
-        return getattr(self._graphs, self._graph_name() if self._captures_graphs() else "Graph")
+        graph_class: type[Any] = getattr(self._graphs, self._graph_name() if self._captures_graphs() else "Graph")
+        return graph_class
 
     def is_current_stream_capturing(self) -> bool:
         """Returns whether new work is captured into a graph."""
@@ -455,7 +466,8 @@ class Graphs(Devices):
                 "thread_local" or "relaxed". None is torch's default.
         """
         mode = {} if capture_error_mode is None else {"capture_error_mode": capture_error_mode}
-        return self._graphs.graph(graph, pool=pool, stream=stream, **mode)
+        context: AbstractContextManager[Any] = self._graphs.graph(graph, pool=pool, stream=stream, **mode)
+        return context
 
     def graph_pool_handle(self) -> Any:
         """Returns a new name of memory that graphs share, for `capture_to_graph`. None if graphs share none."""
@@ -878,7 +890,8 @@ def _import_class(import_path: str, source: str) -> BuilderClass:
     module, colon, attribute = import_path.partition(":")
     if not colon:
         raise errors.BuilderError(source, f"{import_path!r} names no class", "Write it as 'module:Class'.")
-    return getattr(importlib.import_module(module), attribute)
+    builder_class: BuilderClass = getattr(importlib.import_module(module), attribute)
+    return builder_class
 
 
 def _read_table(package: str) -> Mapping[str, str]:

@@ -65,4 +65,5 @@ VAR_KEYWORDS = 8
 
 
 def _parameters(code: Any) -> tuple[str, ...]:
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names

@@ -102,7 +102,8 @@ class HostToolchain(Toolchain):
 
     def stamps(self) -> Mapping[str, list[int]]:
         """Returns the paths of the compiler's programs, with links resolved, and their stamps."""
-        return self._info["stamps"]
+        stamps: Mapping[str, list[int]] = self._info["stamps"]
+        return stamps
 
     def identity(self) -> tuple[tuple[str, str], ...]:
         return tuple(sorted(self._info["identity"].items()))

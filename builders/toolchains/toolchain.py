@@ -47,7 +47,8 @@ class Toolchain(ABC):
             device = spec.target.device
             reason = f"portable libraries are built for the CPU; the compiler for {device} needs this system's own"
             raise OpIncompatibleError(spec.name, str(spec.target), [reason])
-        return cls(layout, disk)  # type: ignore[call-arg]
+        toolchain: Toolchain = cls(layout, disk)  # type: ignore[call-arg]
+        return toolchain
 
     @property
     def precompiles(self) -> bool:

@@ -120,7 +120,8 @@ def record_of(layout: Layout, key: str) -> dict[str, Any] | None:
 def build_of(layout: Layout, key: str) -> dict[str, Any] | None:
     """Returns how an entry was built, or None if that is not known."""
     try:
-        return schema.read(os.path.join(layout.entry(key), BUILD), schemas.BUILD)
+        build: dict[str, Any] = schema.read(os.path.join(layout.entry(key), BUILD), schemas.BUILD)
+        return build
     except (OSError, FormatError):
         return None
 

@@ -66,7 +66,10 @@ def attention(
         missing_derivatives.refuse_forward(_attention, (q, *named.values()))
     if scale is None:
         scale = q.shape[-1] ** -0.5 if q.dim() and q.shape[-1] else 1.0
-    return _attention(q, k, v, list(biases), offsets, columns, block, multiplied, scale, causal)
+    result: tuple[Tensor, Tensor] = _attention(
+        q, k, v, list(biases), offsets, columns, block, multiplied, scale, causal
+    )
+    return result
 
 
 def _calls(has_blocks: bool) -> tuple[Any, Any]:

@@ -339,7 +339,10 @@ class Case:
                 f"the case {self.name!r} names the function {self.function!r} of an op, and no op was loaded: expected"
                 " the op's builder, which names the case: MODULE:Builder, instead of the case itself"
             )
-        return getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
+        found: Callable[..., Any] = (
+            getattr(loaded, self.function) if isinstance(self.function, str) else self.function(loaded)
+        )
+        return found
 
     def prepare(self, place: Place, loaded: Any = None) -> Prepared:
         """Creates the inputs of a size, for a loaded op."""

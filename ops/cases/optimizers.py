@@ -106,7 +106,8 @@ def _step(
     for index, param in enumerate(params):
         own = {names.get(name, name): tensors[index] for name, tensors in states.items()}
         optimizer.state[param] = {"step": number(), **own}
-    return optimizer.step
+    step: Call = optimizer.step
+    return step
 
 
 def _ours(rule: Rule, inputs: Prepared) -> Call:

@@ -51,7 +51,8 @@ def compiled(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
     if place.quick:
         raise MissingError("not with --quick: it compiles first, which takes seconds")
     torch._dynamo.reset()  # it compiles a function for a few shapes only
-    return torch.compile(function, dynamic=False)
+    made: Callable[..., Any] = torch.compile(function, dynamic=False)
+    return made
 
 
 @functools.cache

@@ -37,7 +37,8 @@ Function = Callable[..., Any]
 
 def _op(name: str, _loaded: Any) -> Function:
     """Returns an op of torch that the loaded op has bound."""
-    return getattr(torch.ops.opforge_triton, name).default
+    found: Function = getattr(torch.ops.opforge_triton, name).default
+    return found
 
 
 def _case(

@@ -147,4 +147,5 @@ class FusedLamb(FusedOptimizer):
         norm = torch.linalg.vector_norm(torch.stack(norms))
         largest = float(group["max_grad_norm"])
         scale = torch.ones_like(norm) if grad_scale is None else grad_scale
-        return scale * ((norm / scale + 1e-6) / largest).clamp_min(1.0)
+        divisor: Tensor = scale * ((norm / scale + 1e-6) / largest).clamp_min(1.0)
+        return divisor

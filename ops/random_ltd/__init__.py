@@ -152,7 +152,8 @@ class _Scatter(torch.autograd.Function):
 
 def gather_tokens(activations: Tensor, indices: Tensor, batch_first: bool = True) -> Tensor:
     """Returns the tokens at `indices`, int32 [batch, retained] without repetitions in a row. It has gradients."""
-    return _Gather.apply(activations, indices, batch_first)  # type: ignore[no-untyped-call]
+    out: Tensor = _Gather.apply(activations, indices, batch_first)  # type: ignore[no-untyped-call]
+    return out
 
 
 def scatter_tokens(activations: Tensor, part: Tensor, indices: Tensor, batch_first: bool = True) -> Tensor:
@@ -160,7 +161,8 @@ def scatter_tokens(activations: Tensor, part: Tensor, indices: Tensor, batch_fir
 
     A token that is replaced gets no gradient; DeepSpeed's backward leaves it the gradient of its replacement.
     """
-    return _Scatter.apply(activations, part, indices, batch_first)  # type: ignore[no-untyped-call]
+    out: Tensor = _Scatter.apply(activations, part, indices, batch_first)  # type: ignore[no-untyped-call]
+    return out
 
 
 def functions(op: Any) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class BertSparseSelfAttention(nn.Module):
         """Returns the attention's result, [batch, length, hidden]; the mask is that of keys, [batch, length]."""
         parts = [self.transpose_for_scores(layer(hidden_states)) for layer in (self.query, self.key, self.value)]
         out = self.sparse_self_attention(*parts, key_padding_mask=attention_mask)
-        return out.transpose(1, 2).flatten(2)
+        result: Tensor = out.transpose(1, 2).flatten(2)
+        return result
 
 
 class SparseAttentionUtils:

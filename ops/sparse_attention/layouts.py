@@ -36,7 +36,8 @@ def on_device(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
 
 def split(tensor: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Returns a view with a dimension split into several."""
-    return tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
+    view: Tensor = tensor.unflatten(dim, sizes)  # type: ignore[no-untyped-call]
+    return view
 
 
 def checked_layout(layout: Tensor) -> Tensor:

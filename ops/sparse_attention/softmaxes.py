@@ -67,7 +67,8 @@ class Softmax:
         check_masks(x, scores, rpe, key_padding_mask, attn_mask, key_padding_mask_mode, attn_mask_mode)
         blocks = self._places(x.device)
         additions = [(rpe, False), (key_padding_mask, key_padding_mask_mode == MUL), (attn_mask, attn_mask_mode == MUL)]
-        return _RowSoftmax.apply(x, scale, *additions, blocks)  # type: ignore[no-untyped-call]
+        out: Tensor = _RowSoftmax.apply(x, scale, *additions, blocks)  # type: ignore[no-untyped-call]
+        return out
 
     def _places(self, device: torch.device) -> Blocks:
         if device not in self._blocks:

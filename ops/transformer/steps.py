@@ -77,7 +77,10 @@ def norm_backward(
     grad: Tensor, x: Tensor, saved: tuple[Tensor, Tensor], weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the gradients of a layer norm's input, weight and bias. `saved` are its mean and 1 / deviation."""
-    return aten.native_layer_norm_backward(grad, x, weight.shape, *saved, weight, bias, [True, True, True])
+    out: tuple[Tensor, Tensor, Tensor] = aten.native_layer_norm_backward(
+        grad, x, weight.shape, *saved, weight, bias, [True, True, True]
+    )
+    return out
 
 
 def inverted(y: Tensor, saved: tuple[Tensor, Tensor], weight: Tensor, bias: Tensor) -> Tensor:
@@ -98,7 +101,8 @@ def gelu(op: Any, x: Tensor, bias: Tensor) -> Tensor:
 def gelu_backward(op: Any, grad: Tensor, x: Tensor, bias: Tensor) -> Tensor:
     """Returns the gradient of x, in the memory of `grad` where there is a kernel."""
     if x.dtype == torch.float64:
-        return aten.gelu_backward(grad, x + bias, approximate="tanh")
+        out: Tensor = aten.gelu_backward(grad, x + bias, approximate="tanh")
+        return out
     op.bias_gelu_grad_(grad, x, bias)
     return grad
 
@@ -107,14 +111,16 @@ def dropout(x: Tensor, ratio: float, training: bool) -> tuple[Tensor, Tensor]:
     """Returns x after dropout, scaled, and the mask, which is empty if nothing is dropped."""
     if not training or ratio == 0.0:
         return x, x.new_empty(0, dtype=torch.bool)
-    return aten.native_dropout(x, ratio, True)
+    kept: tuple[Tensor, Tensor] = aten.native_dropout(x, ratio, True)
+    return kept
 
 
 def dropout_backward(grad: Tensor, mask: Tensor, ratio: float) -> Tensor:
     """Returns the gradient of `dropout`'s input."""
     if mask.numel() == 0:
         return grad
-    return aten.native_dropout_backward(grad, mask, 1.0 / (1.0 - ratio) if ratio < 1.0 else 0.0)
+    out: Tensor = aten.native_dropout_backward(grad, mask, 1.0 / (1.0 - ratio) if ratio < 1.0 else 0.0)
+    return out
 
 
 def split(qkv: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,7 +30,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     The result has x's dtype; arithmetic is in float32. Raises ValueError, TypeError, KernelLaunchError.
     """
-    return _gelu_call(x, approximate)
+    y: Tensor = _gelu_call(x, approximate)
+    return y
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
@@ -39,7 +40,8 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     The arguments may be the halves of one tensor, which are not copied. Raises ValueError, TypeError,
     KernelLaunchError.
     """
-    return _swiglu_call(gate, up)
+    y: Tensor = _swiglu_call(gate, up)
+    return y
 
 
 bind_gelu = registry.binding({"gelu": gelu})

@@ -28,7 +28,8 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tens
     `weight` has the size of the last dimension and is float32, bfloat16 or float16; None means ones. Raises
     ValueError, TypeError, KernelLaunchError.
     """
-    return _rms_call(x, _ones(x) if weight is None else weight, eps)[0]
+    y: Tensor = _rms_call(x, _ones(x) if weight is None else weight, eps)[0]
+    return y
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -39,7 +40,8 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     """
     weight = _ones(x) if weight is None else weight
     bias = torch.zeros_like(weight) if bias is None else bias
-    return _layer_call(x, weight, bias, eps)[0]
+    y: Tensor = _layer_call(x, weight, bias, eps)[0]
+    return y
 
 
 bind_rms_norm = registry.binding({"rms_norm": rms_norm})

@@ -20,7 +20,8 @@ def softmax(x: Tensor) -> Tensor:
 
     Raises ValueError, TypeError, KernelLaunchError.
     """
-    return _call(x)
+    y: Tensor = _call(x)
+    return y
 
 
 bind = registry.binding({"softmax": softmax})

@@ -29,7 +29,8 @@ def parse(data: bytes, where: str, expected: str) -> dict[str, Any]:
             if line.startswith(CONFLICT_MARKS):
                 problem = f"line {number} is a mark of a merge conflict"
                 raise KernelFormatError(where, problem, f"{expected}: resolve the conflict, or write the file anew")
-        return tomllib.loads(text)
+        table: dict[str, Any] = tomllib.loads(text)
+        return table
     except UnicodeDecodeError as error:
         raise KernelFormatError(
             where, f"it is not valid UTF-8 ({error.reason} at byte {error.start})", expected

@@ -56,7 +56,8 @@ def _plain_op(package: str, library: Any, declared: Mapping[str, Any]) -> Any:
 
 def _more(package: str, declared: Mapping[str, Any], op: Any) -> Mapping[str, Any]:
     module, _, function = declared["functions"].partition(":")
-    return getattr(importlib.import_module(module, package), function)(op) if module else {}
+    more: Mapping[str, Any] = getattr(importlib.import_module(module, package), function)(op) if module else {}
+    return more
 
 
 def _type(name: str) -> Any:

@@ -16,7 +16,8 @@ class SourceOnly(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Returns the code of the source."""
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
 
 
 def prepare(folder: str) -> None:

@@ -167,7 +167,8 @@ def _backtrack(
     except resolvelib.ResolutionTooDeep as error:
         problem = f"no releases were found that agree, after {MAX_ROUNDS} rounds"
         raise KernelDependencyError(", ".join(name for name, _numbers in requirements), [problem]) from error
-    return result.mapping
+    mapping: dict[str, ReleaseOffer] = result.mapping
+    return mapping
 
 
 def _refuse_circles(offers: Mapping[str, ReleaseOffer]) -> None:

@@ -167,7 +167,8 @@ def builder_of(table: dict[str, Any], path: str, folder: str, provided: Mapping[
 
 def _made(attributes: dict[str, Any], target: Target | None, portable: bool) -> OpBuilder:
     kind = type("HubKernelBuilder", (OpBuilder,), {**attributes, "__module__": __name__})
-    return kind(target, portable=True) if portable else kind(target)
+    made: OpBuilder = kind(target, portable=True) if portable else kind(target)
+    return made
 
 
 def _needed(kernels: list[Fields], provided: Mapping[str, str]) -> list[str]:

@@ -162,7 +162,8 @@ def open_engine(on: Any) -> Engine:
             raise SettingError("--on", on, EXPECTED)
         if settings.offline():
             raise FarmError(on, "OPFORGE_OFFLINE=1 forbids the network", "Unset it, or build here")
-        return resolve_name(path)(on)
+        engine: Engine = resolve_name(path)(on)
+        return engine
     module, separator, name = on.partition(":")
     if "://" in on or not separator:
         raise SettingError("--on", on, EXPECTED)

@@ -46,4 +46,5 @@ def open_store(url: str, offline: bool = False) -> ObjectStore:
         raise StoreError(text, OPENING, f"the scheme {scheme!r} is unknown", hint)
     if offline and scheme.lower() != "file":
         raise StoreError(text, OPENING, "the network is forbidden", "Unset OPFORGE_OFFLINE, or use a file:// store")
-    return resolve_name(factory)(url)
+    store: ObjectStore = resolve_name(factory)(url)
+    return store

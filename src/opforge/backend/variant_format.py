@@ -105,7 +105,8 @@ def document(variants: Sequence[Variant]) -> bytes:
 
 def read(content: bytes, label: str) -> Properties:
     """Returns the properties in the metadata of one variant. Raises FormatError, KeyError if there are none of it."""
-    return parse(content, DOCUMENT)["variants"][label]
+    properties: Properties = parse(content, DOCUMENT)["variants"][label]
+    return properties
 
 
 def wheel_name(plain: str, label: str) -> str:

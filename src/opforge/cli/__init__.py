@@ -99,7 +99,8 @@ class LazyGroup(GuardedGroup):
         """Imports and returns a command. None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        return resolve_name(COMMANDS[cmd_name][0])
+        command: click.Command = resolve_name(COMMANDS[cmd_name][0])
+        return command
 
     def help_lines(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Returns the name of each command and its line in the help, without importing the commands."""

@@ -566,7 +566,8 @@ def tag_compile_caches(entry: str, names: Iterable[str]) -> None:
             from opforge.foundation import upper_parts
 
             compile_tag = upper_parts.get("compile tag")
-            return compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
+            text: str = compile_tag.behind(kind.__getattr__(config, "cache_key_tag"), {**defined}, {**python_fakes})
+            return text
 
         kind.cache_key_tag = property(tag)
         record_kernels()

@@ -31,7 +31,8 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         """Returns the path of a file that was put; None if there is none. Timings are a group of one file."""
         own = self._own(filename)
         if own is None:
-            return self._triton().get_file(filename)
+            path: str | None = self._triton().get_file(filename)
+            return path
         if own.name == HOST or filename.endswith(TIMINGS):
             return (self._find(own, filename) or {}).get(filename)
         made = {name: content for name, content in self._made.items() if name == filename}
@@ -41,7 +42,8 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         """Keeps a file, and returns its path."""
         own = self._own(filename)
         if own is None:
-            return self._triton().put(data, filename, binary)
+            path: str = self._triton().put(data, filename, binary)
+            return path
         self._made[filename] = data if isinstance(data, bytes) else str(data).encode()
         files = {filename: self._made[filename]}
         if own.name == HOST or filename.endswith(TIMINGS):
@@ -52,14 +54,16 @@ class StoreCache(CacheManager):  # type: ignore[misc]
         """Returns the paths of a kernel's files by name; None if it must be compiled."""
         own = self._own(filename)
         if own is None:
-            return self._triton().get_group(filename)
+            group: dict[str, str] | None = self._triton().get_group(filename)
+            return group
         return self._find(own, filename)
 
     def put_group(self, filename: str, group: Mapping[str, str]) -> str:
         """Finishes a kernel: `get_group` returns these files from now on."""
         own = self._own(filename)
         if own is None:
-            return self._triton().put_group(filename, group)
+            path: str = self._triton().put_group(filename, group)
+            return path
         files = dict[str, bytes]()
         for name, written in group.items():
             with open(written, "rb") as file:

@@ -38,7 +38,8 @@ class OwnKernel(LayerKernel):
 
     def load(self) -> type:
         """Returns the layer's class."""
-        return _form(self).kind
+        kind: type = _form(self).kind
+        return kind
 
 
 def _form(entry: LayerKernel) -> Any:

@@ -107,7 +107,8 @@ def _roles_of_uses(syntax: Syntax, variable: Variable, comparisons: bool) -> lis
     question = ("roles", comparisons)
     if question not in variable.facts:
         variable.facts[question] = [role_of(syntax, use, comparisons) for use in variable.uses]
-    return variable.facts[question]
+    roles: list[Role | None] = variable.facts[question]
+    return roles
 
 
 def is_compared(syntax: Syntax, node: cst.BaseExpression) -> bool:

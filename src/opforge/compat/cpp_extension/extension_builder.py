@@ -57,7 +57,8 @@ def builder_for(ext: Any, command: Any) -> ExtensionBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    return _builder(ExtensionBuilder, ext, command)
+    builder: ExtensionBuilder = _builder(ExtensionBuilder, ext, command)
+    return builder
 
 
 class FacadeBuilder(ExtensionBuilder):
@@ -72,7 +73,8 @@ def facade_builder_for(ext: Any, command: Any) -> FacadeBuilder:
 
     Raises BuilderError for what no builder can express.
     """
-    return _builder(FacadeBuilder, ext, command)
+    builder: FacadeBuilder = _builder(FacadeBuilder, ext, command)
+    return builder
 
 
 def error_text(ext: Any, error: Exception) -> str:

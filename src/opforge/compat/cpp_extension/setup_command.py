@@ -82,7 +82,8 @@ class NamesOwnWays:
 
 def seen(command: Any) -> set[str]:
     """Returns the names of the extensions that came to opforge."""
-    return command.__dict__.setdefault("seen_by_opforge", set())
+    names: set[str] = command.__dict__.setdefault("seen_by_opforge", set())
+    return names
 
 
 def copy_library(library: str, path: str) -> None:

@@ -81,7 +81,8 @@ def _all_ops() -> dict[str, Any]:
     hidden = {"accelerator": sys.modules.get("accelerator")}
     sys.modules["accelerator"] = None  # type: ignore[assignment]
     try:
-        return importlib.import_module("deepspeed.ops.op_builder.all_ops").ALL_OPS
+        all_ops: dict[str, Any] = importlib.import_module("deepspeed.ops.op_builder.all_ops").ALL_OPS
+        return all_ops
     finally:
         del sys.modules["accelerator"]
         sys.modules.update((name, module) for name, module in hidden.items() if module is not None)

@@ -59,7 +59,8 @@ def make_adapter(ours: Accelerator, theirs: Any, interface: type, builders: Mapp
 
     def op_builder_dir(self: Any) -> str:
         """Returns the package from which DeepSpeed lists its ops: its own."""
-        return theirs.op_builder_dir()
+        directory: str = theirs.op_builder_dir()
+        return directory
 
     members = {
         "get_op_builder": get_op_builder,
@@ -84,7 +85,8 @@ def _deepspeeds_methods(ours: Accelerator, theirs: Any, interface: type) -> dict
 
         def device(self: Any, device_index: Device = None) -> torch.device:
             """Returns the device, as DeepSpeed's accelerators for GPUs do."""
-            return self._torch.device(self.device_name(device_index))
+            torch_device: torch.device = self._torch.device(self.device_name(device_index))
+            return torch_device
 
         return {**{name: getattr(interface, name) for name in DEEPSPEEDS if hasattr(interface, name)}, "device": device}
     kind = type(theirs)

@@ -39,7 +39,8 @@ def own_accelerator(theirs: Any) -> Accelerator:
         synchronous = bool(theirs.is_synchronized_device())
         members |= {"name": name, "torch_device": device, "synchronous": synchronous}
         members["interface_version"] = INTERFACE_VERSION
-    return type(f"Own{type(theirs).__name__}", (base,), members)()
+    accelerator: Accelerator = type(f"Own{type(theirs).__name__}", (base,), members)()
+    return accelerator
 
 
 def _class_for(name: str) -> type[Accelerator]:

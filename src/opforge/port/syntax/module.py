@@ -98,7 +98,8 @@ class Syntax:
             return set()
         if "import kinds" not in variable.facts:
             variable.facts["import kinds"] = {type(node) for node in variable.bindings if isinstance(node, IMPORTS)}
-        return variable.facts["import kinds"]
+        kinds: set[type[cst.CSTNode]] = variable.facts["import kinds"]
+        return kinds
 
     def qualified_name(self, node: cst.BaseExpression) -> str | None:
         """Returns the full name of an imported name or of an attribute of one, such as `torch.cuda.Event`.
