@@ -12,6 +12,6 @@ class SpatialInferenceBuilder(OpBuilder):
     """
 
     name = "spatial_inference"
-    sources = ["spatial/spatial.cpp", "cpu/optimizer.cpp"]
+    sources = ["spatial/spatial.cpp", "cpu/checks.cpp"]
     python_functions = "opforge.ops.spatial:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -1,6 +1,6 @@
 #include <torch/csrc/stable/library.h>
 
-#include "../cpu/arguments.h"
+#include "../cpu/optimizer_ids.h"
 #include "../fused/kernels.h"
 
 namespace opforge::cpu {
@@ -28,8 +28,8 @@ struct AdamStep {
     AdamRollbackRule rollback() const {
         const double kept = adamw_mode ? 1.0 - lr * weight_decay : 1.0;
         if (beta1 == 0.0 || beta2 == 0.0 || kept == 0.0) {
-            refuse("beta1 " + std::to_string(beta1) + ", beta2 " + std::to_string(beta2) + ", 1 - lr * weight_decay " +
-                   std::to_string(kept) + ", expected none to be 0: such a step keeps nothing to go back from");
+            refuse({"beta1 ", beta1, ", beta2 ", beta2, ", 1 - lr * weight_decay ", kept,
+                    ", expected none to be 0: such a step keeps nothing to go back from"});
         }
         return {rule(), static_cast<float>(1.0 / beta1), static_cast<float>(1.0 / beta2),
                 static_cast<float>(1.0 / kept)};

@@ -3,9 +3,15 @@
 // The ops of attention, forward and backward, which each library defines under a name of its own: with lists of blocks
 // or without.
 
+#include <iterator>
+
 #include "operands.h"
 
 namespace opforge::attention {
+
+inline constexpr const char* kBiases[] = {"biases[0]", "biases[1]", "biases[2]"};
+inline constexpr const char* kBiasGradients[] = {"bias_gradients[0]", "bias_gradients[1]", "bias_gradients[2]"};
+static_assert(std::size(kBiases) == cpu::kMaxBiases && std::size(kBiasGradients) == cpu::kMaxBiases);
 
 struct Call {
     cpu::Attention attention{};
@@ -25,12 +31,11 @@ struct Call {
     call.k = read_heads(tensors[1], "k", false, out.sizes, call.keys);
     call.v = read_heads(tensors[2], "v", false, out.sizes, call.keys);
     if (count > cpu::kMaxBiases) {
-        refuse("biases has " + std::to_string(count) + " tensors, expected at most " + std::to_string(cpu::kMaxBiases) +
-               ": add some of them up before");
+        refuse({"biases has ", count, " tensors, expected at most ", cpu::kMaxBiases, ": add some of them up before"});
     }
     call.bias_count = static_cast<int>(count);
     for (size_t i = 0; i < count; ++i) {
-        call.biases[i] = read_bias(biases[i], "biases[" + std::to_string(i) + "]", (multiplied >> i & 1) != 0, call);
+        call.biases[i] = read_bias(biases[i], kBiases[i], (multiplied >> i & 1) != 0, call);
     }
     return out;
 }
@@ -95,22 +100,20 @@ void backward(StableIValue* stack, uint64_t, uint64_t) {
     call.log_sum_stride = read_sums(inputs[5], "log_sums", false, call, call.log_sums);
     const int64_t stride = read_sums(inputs[6], "deltas", true, call, gradient.deltas);
     if (stride != call.log_sum_stride) {
-        refuse("deltas has a last size of " + std::to_string(stride) + ", expected that of log_sums, " +
-               std::to_string(call.log_sum_stride));
+        refuse({"deltas has a last size of ", stride, ", expected that of log_sums, ", call.log_sum_stride});
     }
     if (gradients != biases) {
-        refuse("bias_gradients has " + std::to_string(gradients) + " tensors, expected one for each bias, " +
-               std::to_string(biases));
+        refuse({"bias_gradients has ", gradients, " tensors, expected one for each bias, ", biases});
     }
     for (size_t i = 0; i < gradients; ++i) {
-        const std::string name = "bias_gradients[" + std::to_string(i) + "]";
-        const Operand to = read_operand(tensors[3 + i], name.c_str(), true);
+        const char* name = kBiasGradients[i];
+        const Operand to = read_operand(tensors[3 + i], name, true);
         const Operand bias = operand(inputs[7 + i], false);
         if (to.numel == 0) continue;
-        if (to.numel != bias.numel || std::string(to.dtype) != "float32" || !to.contiguous) {
-            refuse(name + " is " + to.dtype + " of shape " + shape_text(to.sizes, to.dim) +
-                   ", expected contiguous float32 of the bias's shape, " + shape_text(bias.sizes, bias.dim) +
-                   ", or no element if it is not wanted");
+        if (to.numel != bias.numel || !equal(to.dtype, "float32") || !to.contiguous) {
+            refuse({name, " is ", to.dtype, " of shape ", tuple_text(to.sizes, to.dim),
+                    ", expected contiguous float32 of the bias's shape, ", tuple_text(bias.sizes, bias.dim),
+                    ", or no element if it is not wanted"});
         }
         call.biases[i].gradient = static_cast<float*>(to.data);
     }

@@ -15,27 +15,12 @@ using namespace opforge::fused;
 inline constexpr int64_t kLargestHead = 256;
 inline constexpr int64_t kBlocks[] = {16, 32, 64, 128};
 
-inline std::string shape_text(const int64_t* sizes, int64_t count) {
-    std::string text = "(";
-    for (int64_t i = 0; i < count; ++i) text += (i > 0 ? ", " : "") + std::to_string(sizes[i]);
-    return text + (count == 1 ? ",)" : ")");
-}
-
 [[gnu::noinline]] inline Operand read_operand(AtenTensorHandle tensor, const char* name, bool written) {
     check_device(device_name(tensor), "cpu", name, -1);
     const Operand in = operand(tensor, written);
-    if (!in.strided) refuse(std::string(name) + " is sparse, expected a dense tensor: convert it with .to_dense()");
+    if (!in.strided) refuse({name, " is sparse, expected a dense tensor: convert it with .to_dense()"});
     if (written) check_distinct(in, name);
     return in;
-}
-
-[[gnu::noinline]] inline DType values_dtype(const Operand& in, const char* name) {
-    const std::string dtype = in.dtype;
-    if (dtype == "float32") return DType::Float32;
-    if (dtype == "bfloat16") return DType::BFloat16;
-    if (dtype == "float16") return DType::Float16;
-    refuse(std::string(name) + " is " + dtype +
-           ", expected float32, bfloat16 or float16: convert it with .to(torch.float32)");
 }
 
 // The sizes that all tensors of a call must have.
@@ -53,20 +38,19 @@ struct Sizes {
     bool fits = in.dim == 5;
     for (int64_t i = 0; fits && i < 5; ++i) fits = in.sizes[i] == expected[i] || (i == 2 && length < 0);
     if (!fits) {
-        std::string text = "(" + std::to_string(sizes.outer) + ", " + std::to_string(sizes.inner) + ", ";
-        text += (length < 0 ? "any length" : std::to_string(length)) + ", " + std::to_string(sizes.heads) + ", ";
-        refuse(std::string(name) + " has shape " + shape_text(in.sizes, in.dim) + ", expected " + text +
-               std::to_string(sizes.size) + "): [outer, inner, length, heads, size], as that of q");
+        const Word rows = length < 0 ? Word("any length") : Word(length);
+        refuse({name, " has shape ", tuple_text(in.sizes, in.dim), ", expected (", sizes.outer, ", ", sizes.inner, ", ",
+                rows, ", ", sizes.heads, ", ", sizes.size, "): [outer, inner, length, heads, size], as that of q"});
     }
-    const DType dtype = values_dtype(in, name);
+    const DType dtype = values_dtype(in.dtype, name);
     if (dtype != sizes.dtype) {
-        refuse(std::string(name) + " is " + in.dtype + ", expected the dtype of q, " + sizes.dtype_name +
-               ": convert it with .to(q.dtype)");
+        refuse({name, " is ", in.dtype, ", expected the dtype of q, ", sizes.dtype_name,
+                ": convert it with .to(q.dtype)"});
     }
     length = in.sizes[2];
     if (in.numel > 0 && sizes.size > 1 && in.strides[4] != 1) {
-        refuse(std::string(name) + " has a stride of " + std::to_string(in.strides[4]) +
-               " in its last dimension, expected 1: pass .contiguous() of it");
+        refuse(
+            {name, " has a stride of ", in.strides[4], " in its last dimension, expected 1: pass .contiguous() of it"});
     }
     return {in.data, dtype, in.strides[0], in.strides[1], in.strides[3], in.strides[2]};
 }
@@ -74,13 +58,12 @@ struct Sizes {
 [[gnu::noinline]] inline Sizes read_sizes(AtenTensorHandle q) {
     const Operand in = read_operand(q, "q", false);
     if (in.dim != 5) {
-        refuse("q has shape " + shape_text(in.sizes, in.dim) + ", expected [outer, inner, length, heads, size]");
+        refuse({"q has shape ", tuple_text(in.sizes, in.dim), ", expected [outer, inner, length, heads, size]"});
     }
     if (in.sizes[4] < 1 || in.sizes[4] > kLargestHead) {
-        refuse("q has heads of size " + std::to_string(in.sizes[4]) + ", expected 1 to " +
-               std::to_string(kLargestHead));
+        refuse({"q has heads of size ", in.sizes[4], ", expected 1 to ", kLargestHead});
     }
-    return {in.sizes[0], in.sizes[1], in.sizes[3], in.sizes[4], values_dtype(in, "q"), in.dtype};
+    return {in.sizes[0], in.sizes[1], in.sizes[3], in.sizes[4], values_dtype(in.dtype, "q"), in.dtype};
 }
 
 // Reads a float32 tensor [outer, inner, heads, at least the queries] without gaps. Returns its last size.
@@ -88,31 +71,30 @@ struct Sizes {
                                            const cpu::Attention& call, float*& data) {
     const Operand in = read_operand(tensor, name, written);
     const int64_t heads = call.outer * call.inner * call.heads, last = in.dim > 0 ? in.sizes[in.dim - 1] : 0;
-    if (std::string(in.dtype) != "float32" || !in.contiguous || in.numel != heads * last || last < call.queries) {
-        refuse(std::string(name) + " is " + in.dtype + " of shape " + shape_text(in.sizes, in.dim) +
-               ", expected contiguous float32 of shape (" + std::to_string(call.outer) + ", " +
-               std::to_string(call.inner) + ", " + std::to_string(call.heads) + ", " + std::to_string(call.queries) +
-               " or more)");
+    if (!equal(in.dtype, "float32") || !in.contiguous || in.numel != heads * last || last < call.queries) {
+        refuse({name, " is ", in.dtype, " of shape ", tuple_text(in.sizes, in.dim),
+                ", expected contiguous float32 of shape (", call.outer, ", ", call.inner, ", ", call.heads, ", ",
+                call.queries, " or more)"});
     }
     data = static_cast<float*>(in.data);
     return last;
 }
 
-[[gnu::noinline]] inline cpu::ScoreBias read_bias(AtenTensorHandle tensor, const std::string& name, bool multiplied,
+[[gnu::noinline]] inline cpu::ScoreBias read_bias(AtenTensorHandle tensor, const char* name, bool multiplied,
                                                   const cpu::Attention& call) {
-    const Operand in = read_operand(tensor, name.c_str(), false);
+    const Operand in = read_operand(tensor, name, false);
     const int64_t full[5] = {call.outer, call.inner, call.heads, call.queries, call.keys};
     bool fits = in.dim == 5 && in.sizes[4] == call.keys;
     for (int64_t i = 0; fits && i < 4; ++i) fits = in.sizes[i] == full[i] || in.sizes[i] == 1;
     if (!fits) {
-        refuse(name + " has shape " + shape_text(in.sizes, in.dim) + ", which does not broadcast to the scores, " +
-               shape_text(full, 5) + ": each size but the last must be that one or 1");
+        refuse({name, " has shape ", tuple_text(in.sizes, in.dim), ", which does not broadcast to the scores, ",
+                tuple_text(full, 5), ": each size but the last must be that one or 1"});
     }
-    if (!in.contiguous) refuse(name + " is not contiguous: pass .contiguous() of it");
+    if (!in.contiguous) refuse({name, " is not contiguous: pass .contiguous() of it"});
     int64_t strides[4];
     for (int64_t i = 0; i < 4; ++i) strides[i] = in.sizes[i] == 1 ? 0 : in.strides[i];
     // With one query a row for each query and one for all are the same: the sums over queries are then of one number.
-    const DType dtype = values_dtype(in, name.c_str());
+    const DType dtype = values_dtype(in.dtype, name);
     return {in.data, dtype, strides[0], strides[1], strides[2], strides[3], multiplied, nullptr};
 }
 
@@ -121,8 +103,8 @@ struct Sizes {
     int32_t dtype;
     check_shim(aoti_torch_get_dtype(tensor, &dtype), "the dtype");
     if (dtype != aoti_torch_dtype_int32() || !in.contiguous || in.dim != 1) {
-        refuse(std::string(name) + " has shape " + shape_text(in.sizes, in.dim) +
-               ", expected a contiguous int32 tensor of one dimension");
+        refuse({name, " has shape ", tuple_text(in.sizes, in.dim),
+                ", expected a contiguous int32 tensor of one dimension"});
     }
     count = in.numel;
     return static_cast<int32_t*>(in.data);
@@ -133,33 +115,32 @@ struct Sizes {
                                                        const int32_t* columns, int64_t count, int64_t block,
                                                        int64_t heads, int64_t queries, int64_t keys) {
     if (std::find(std::begin(kBlocks), std::end(kBlocks), block) == std::end(kBlocks)) {
-        refuse("block is " + std::to_string(block) + ", expected 16, 32, 64 or 128");
+        refuse({"block is ", block, ", expected 16, 32, 64 or 128"});
     }
     if (queries % block != 0 || keys % block != 0) {
-        refuse("the lengths are " + std::to_string(queries) + " and " + std::to_string(keys) +
-               ", expected multiples of the block, " + std::to_string(block) + ": pad the sequences");
+        refuse({"the lengths are ", queries, " and ", keys, ", expected multiples of the block, ", block,
+                ": pad the sequences"});
     }
     const int64_t rows = heads * (queries / block), width = keys / block;
     if (offset_count != rows + 1) {
-        refuse("offsets has " + std::to_string(offset_count) + " elements, expected " + std::to_string(rows + 1) +
-               ": one for each of the " + std::to_string(queries / block) + " rows of blocks of each of the " +
-               std::to_string(heads) + " heads, and the end. The layout must cover the whole length");
+        refuse({"offsets has ", offset_count, " elements, expected ", rows + 1, ": one for each of the ",
+                queries / block, " rows of blocks of each of the ", heads,
+                " heads, and the end. The layout must cover the whole length"});
     }
     if (offsets[0] != 0 || offsets[rows] != count) {
-        refuse("offsets begins with " + std::to_string(offsets[0]) + " and ends with " + std::to_string(offsets[rows]) +
-               ", expected 0 and the number of columns, " + std::to_string(count));
+        refuse({"offsets begins with ", offsets[0], " and ends with ", offsets[rows],
+                ", expected 0 and the number of columns, ", count});
     }
     for (int64_t row = 0; row < rows; ++row) {
         if (offsets[row] > offsets[row + 1] || offsets[row + 1] > count) {
-            refuse("offsets[" + std::to_string(row + 1) + "] is " + std::to_string(offsets[row + 1]) +
-                   ", expected a number from " + std::to_string(offsets[row]) + " to " + std::to_string(count));
+            refuse({"offsets[", row + 1, "] is ", offsets[row + 1], ", expected a number from ", offsets[row], " to ",
+                    count});
         }
         for (int64_t at = offsets[row]; at < offsets[row + 1]; ++at) {
             const int64_t least = at > offsets[row] ? columns[at - 1] + int64_t{1} : 0;
             if (columns[at] >= least && columns[at] < width) continue;
-            refuse("columns[" + std::to_string(at) + "] is " + std::to_string(columns[at]) +
-                   ", expected a number from " + std::to_string(least) + " to less than " + std::to_string(width) +
-                   ": the columns of a row ascend");
+            refuse({"columns[", at, "] is ", columns[at], ", expected a number from ", least, " to less than ", width,
+                    ": the columns of a row ascend"});
         }
     }
     return {offsets, columns, block};

@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "optimizer.h"
+#include "checks.h"
 
 namespace opforge::cpu {
 
 inline void check_shim(AOTITorchError code, const char* what) {
-    if (code != AOTI_TORCH_SUCCESS) refuse(std::string("torch could not give ") + what + " of a tensor");
+    if (code != AOTI_TORCH_SUCCESS) refuse({"torch could not give ", what, " of a tensor"});
 }
 
 [[gnu::noinline]] inline const char* device_name(AtenTensorHandle tensor) {
@@ -86,9 +86,9 @@ inline void check_shim(AOTITorchError code, const char* what) {
 // For the Meta kernels of ops that name no tensor. torch calls them if one tensor of several is on the device meta.
 [[gnu::noinline]] inline void check_all_meta(const std::vector<AtenTensorHandle>& tensors) {
     for (const AtenTensorHandle tensor : tensors) {
-        const std::string device = device_name(tensor);
-        if (device != "meta")
-            refuse("tensors are on " + device + " and meta, expected one device: move them with .to()");
+        const char* device = device_name(tensor);
+        if (!equal(device, "meta"))
+            refuse({"tensors are on ", device, " and meta, expected one device: move them with .to()"});
     }
 }
 
@@ -186,7 +186,7 @@ private:
 // Runs `part` on torch's threads, so that torch.set_num_threads applies to the kernels too.
 inline void parallel_for(int64_t total, int64_t grain, void (*part)(int64_t, int64_t, void*), void* context) {
     if (torch_parallel_for(0, total, grain, part, context) != AOTI_TORCH_SUCCESS) {
-        refuse("torch's threads could not run the update");
+        refuse({"torch's threads could not run the update"});
     }
 }
 
@@ -194,22 +194,8 @@ inline TensorGroups on_threads(const std::vector<TensorGroup>& groups) {
     return {groups.data(), static_cast<int64_t>(groups.size()), nullptr, {nullptr, &parallel_for}};
 }
 
-// The boxed functions that all optimizers share: `ids` returns the ids of one, `names` are the names of its operands.
-
-// For a rule whose updates pass all of their numbers.
-template <OptimizerIds& (*ids)()>
-void create(StableIValue* stack, uint64_t, uint64_t) {
-    ids().create(Arguments(stack).integer(), true);
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
-template <OptimizerIds& (*ids)()>
-void destroy(StableIValue* stack, uint64_t, uint64_t) {
-    ids().destroy(Arguments(stack).integer());
-    stack[0] = torch::stable::detail::from(int64_t{0});
-}
-
-// The Meta kernels: of functions with tensors after `before` other arguments, and of functions with lists.
+// The Meta kernels: of functions with tensors after `before` other arguments, and of functions with lists. `names` are
+// the names of the op's tensors.
 template <const auto& names, size_t before>
 void tensors_meta(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack + before);

@@ -4,7 +4,6 @@
 // anything is written.
 
 #include <initializer_list>
-#include <string>
 
 #include "arguments.h"
 #include "update.h"
@@ -27,18 +26,13 @@ struct Dense {
     }
 };
 
-inline std::string text(const int64_t* sizes, int64_t dim) {
-    std::string out = "[";
-    for (int64_t i = 0; i < dim; ++i) out += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);
-    return out + "]";
-}
-inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.dim); }
+inline Word text(const Dense& tensor) { return list_text(tensor.sizes, tensor.dim); }
 
 // Describes a tensor of any dtype. Throws unless it is contiguous and on the CPU.
 [[gnu::noinline]] inline Dense dense(AtenTensorHandle handle, const char* name, bool written) {
     check_device(device_name(handle), "cpu", name, -1);
     const Operand in = operand(handle, written);
-    if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
+    if (!in.strided || !in.contiguous) refuse({name, " is not contiguous: pass .contiguous() of it"});
     Dense out;
     out.data = in.data, out.sizes = in.sizes, out.dim = in.dim, out.numel = in.numel;
     check_shim(aoti_torch_get_dtype(handle, &out.dtype), "the dtype");
@@ -49,15 +43,7 @@ inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.
 // The same for values in float32, bfloat16 or float16.
 [[gnu::noinline]] inline Dense values(AtenTensorHandle handle, const char* name, bool written) {
     Dense out = dense(handle, name, written);
-    const std::string dtype = dtype_name(handle);
-    if (dtype == "bfloat16") {
-        out.kind = DType::BFloat16;
-    } else if (dtype == "float16") {
-        out.kind = DType::Float16;
-    } else if (dtype != "float32") {
-        refuse(std::string(name) + " is " + dtype +
-               ", expected float32, bfloat16 or float16: convert it with .to(torch.float32)");
-    }
+    out.kind = values_dtype(dtype_name(handle), name);
     return out;
 }
 
@@ -65,7 +51,7 @@ inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.
 [[gnu::noinline]] inline Dense numbers(AtenTensorHandle handle, const char* name, bool written) {
     const Dense out = dense(handle, name, written);
     if (out.dtype != aoti_torch_dtype_int32()) {
-        refuse(std::string(name) + " is " + dtype_name(handle) + ", expected int32: convert it with .to(torch.int32)");
+        refuse({name, " is ", dtype_name(handle), ", expected int32: convert it with .to(torch.int32)"});
     }
     return out;
 }
@@ -76,8 +62,8 @@ inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.
     bool same = tensor.dim == static_cast<int64_t>(sizes.size());
     for (int64_t i = 0; same && i < tensor.dim; ++i) same = tensor.sizes[i] == sizes.begin()[i];
     if (same) return;
-    refuse(std::string(name) + " has shape " + text(tensor) + ", expected " +
-           text(sizes.begin(), static_cast<int64_t>(sizes.size())) + ": " + what);
+    refuse({name, " has shape ", text(tensor), ", expected ",
+            list_text(sizes.begin(), static_cast<int64_t>(sizes.size())), ": ", what});
 }
 
 // Throws unless two tensors have one shape.
@@ -86,20 +72,20 @@ inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.
     bool same = tensor.dim == other.dim;
     for (int64_t i = 0; same && i < tensor.dim; ++i) same = tensor.sizes[i] == other.sizes[i];
     if (same) return;
-    refuse(std::string(name) + " has shape " + text(tensor) + ", expected " + text(other) + ", that of " + others);
+    refuse({name, " has shape ", text(tensor), ", expected ", text(other), ", that of ", others});
 }
 
 [[gnu::noinline]] inline void check_dim(const Dense& tensor, const char* name, int64_t least, int64_t most,
                                         const char* what) {
     if (tensor.dim >= least && tensor.dim <= most) return;
-    refuse(std::string(name) + " has shape " + text(tensor) + ", expected " + what);
+    refuse({name, " has shape ", text(tensor), ", expected ", what});
 }
 
 // Throws unless two tensors have one dtype.
 [[gnu::noinline]] inline void check_same_dtype(const Dense& tensor, const char* name, const Dense& other,
                                                const char* others) {
     if (tensor.dtype == other.dtype) return;
-    refuse(std::string(name) + " and " + others + " differ in dtype, expected one: convert one of them with .to()");
+    refuse({name, " and ", others, " differ in dtype, expected one: convert one of them with .to()"});
 }
 
 // Throws if a number of `indexes` is not in [low, high).
@@ -108,8 +94,7 @@ inline std::string text(const Dense& tensor) { return text(tensor.sizes, tensor.
     const int32_t* const data = indexes.as<const int32_t>();
     for (int64_t i = 0; i < indexes.numel; ++i) {
         if (data[i] >= low && data[i] < high) continue;
-        refuse(std::string(name) + " has " + std::to_string(data[i]) + " at position " + std::to_string(i) +
-               ", expected " + std::to_string(low) + " to " + std::to_string(high - 1) + ": " + what);
+        refuse({name, " has ", data[i], " at position ", i, ", expected ", low, " to ", high - 1, ": ", what});
     }
 }
 
@@ -127,8 +112,8 @@ struct Named {
             const int64_t a_bytes = one->tensor.numel * one->tensor.item;
             const int64_t b_bytes = other->tensor.numel * other->tensor.item;
             if (a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a) continue;
-            refuse(std::string(one->name) + " shares memory with " + other->name +
-                   ", expected memory of its own: pass .clone() of one");
+            refuse(
+                {one->name, " shares memory with ", other->name, ", expected memory of its own: pass .clone() of one"});
         }
     }
 }

@@ -10,25 +10,27 @@ namespace {
 // size, so the argument is ignored for them.
 FpGroups cut(int64_t elements, int64_t each, int64_t bits, int64_t mantissa) {
     if (bits != 8 && bits != 12 && bits != 6 && bits != 4) {
-        refuse("q_bits is " + std::to_string(bits) + ", expected 12, 8, 6 or 4");
+        refuse({"q_bits is ", bits, ", expected 12, 8, 6 or 4"});
     }
     if (bits == 8 && mantissa != 3 && mantissa != 2) {
-        refuse("q_mantissa_bits is " + std::to_string(mantissa) + ", expected 3 or 2 for 8 bits");
+        refuse({"q_mantissa_bits is ", mantissa, ", expected 3 or 2 for 8 bits"});
     }
     if (each < 1 || elements % each != 0) {
-        refuse("group_size is " + std::to_string(each) + ", expected a number that divides the " +
-               std::to_string(elements) + " elements: pad the tensor, or use another size");
+        refuse({"group_size is ", each, ", expected a number that divides the ", elements,
+                " elements: pad the tensor, or use another size"});
     }
     if (each * (bits % 8) % 8 != 0) {
-        refuse("group_size is " + std::to_string(each) + ", expected a multiple of " + (bits == 6 ? "4" : "2") +
-               ": the codes of a group, of " + std::to_string(bits) + " bits each, are whole bytes");
+        refuse({"group_size is ", each, ", expected a multiple of ", (bits == 6 ? "4" : "2"),
+                ": the codes of a group, of ", bits, " bits each, are whole bytes"});
     }
     return {elements / each, each, static_cast<int>(bits), static_cast<int>(mantissa)};
 }
 
-std::string row_size(const FpGroups& groups) {
-    return "rows of " + std::to_string(groups.row()) + " bytes, the codes of a group of " +
-           std::to_string(groups.elements) + " and its scale";
+void check_rows(const char* name, int64_t numel, const FpGroups& groups) {
+    const int64_t expected = groups.count * groups.row();
+    if (numel == expected) return;
+    refuse({name, " has ", numel, " elements, expected ", expected, ": rows of ", groups.row(),
+            " bytes, the codes of a group of ", groups.elements, " and its scale"});
 }
 
 void quantize(StableIValue* stack, uint64_t, uint64_t) {
@@ -41,7 +43,7 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
     const bool stochastic = rest.flag();
     const auto seed = static_cast<uint64_t>(rest.integer());
     const auto offset = static_cast<uint64_t>(rest.integer());
-    check_size("out", out.numel, groups.count * groups.row(), row_size(groups).c_str());
+    check_rows("out", out.numel, groups);
     if (groups.count == 0) return;
     const DeviceGuard guard(tensors[0], "out");
     check_launch("fp_quantize_", launch_fp_quantize({groups, input.data, input.dtype, static_cast<uint8_t*>(out.data),
@@ -55,7 +57,7 @@ void dequantize(StableIValue* stack, uint64_t, uint64_t) {
     Arguments& rest = tensors.arguments;
     const int64_t size = rest.integer(), bits = rest.integer(), mantissa = rest.integer();
     const FpGroups groups = cut(out.numel, size, bits, mantissa);
-    check_size("rows", rows.numel, groups.count * groups.row(), row_size(groups).c_str());
+    check_rows("rows", rows.numel, groups);
     if (groups.count == 0) return;
     const DeviceGuard guard(tensors[0], "out");
     check_launch("fp_dequantize_",
@@ -70,8 +72,8 @@ void check_indexes([[maybe_unused]] const FpDequantizeCall& call, [[maybe_unused
     for (int64_t at = 0; at < count; ++at) {
         const int64_t index = call.index(at);
         if (index >= 0 && index < call.blocks) continue;
-        refuse("indexes[" + std::to_string(at) + "] is " + std::to_string(index) +
-               ", expected a number from 0 to less than " + std::to_string(call.blocks) + ", the blocks in rows");
+        refuse({"indexes[", at, "] is ", index, ", expected a number from 0 to less than ", call.blocks,
+                ", the blocks in rows"});
     }
 #endif
 }
@@ -86,14 +88,15 @@ void selective_dequantize(StableIValue* stack, uint64_t, uint64_t) {
     const FpGroups groups = cut(out.numel, size, bits, mantissa);
     if (indexes.numel == 0 && out.numel == 0) return;
     if (indexes.numel == 0 || groups.count % indexes.numel != 0) {
-        refuse("out has " + std::to_string(groups.count) + " groups of " + std::to_string(size) +
-               ", expected a multiple of the " + std::to_string(indexes.numel) + " indexes: a block has whole groups");
+        refuse({"out has ", groups.count, " groups of ", size, ", expected a multiple of the ", indexes.numel,
+                " indexes: a block has whole groups"});
     }
     if (out.numel == 0) return;
     const int64_t block = groups.count / indexes.numel;
     if (rows.numel % (block * groups.row()) != 0) {
-        refuse("rows has " + std::to_string(rows.numel) + " elements, expected a multiple of " +
-               std::to_string(block * groups.row()) + ": blocks of " + std::to_string(block) + " " + row_size(groups));
+        refuse({"rows has ", rows.numel, " elements, expected a multiple of ", block * groups.row(), ": blocks of ",
+                block, " rows of ", groups.row(), " bytes, the codes of a group of ", groups.elements,
+                " and its scale"});
     }
     const DeviceGuard guard(tensors[0], "out");
     const FpDequantizeCall call{

@@ -19,8 +19,8 @@ inline const void* number(AtenTensorHandle tensor, const char* name, const char*
     check_shim(aoti_torch_get_dtype(tensor, &dtype), "the dtype");
     const bool is_int = dtype == aoti_torch_dtype_int32();
     if (numel != 1 || !(dtype == aoti_torch_dtype_float32() || (is_int && dtypes[0] == 'i'))) {
-        refuse(std::string(name) + " has " + std::to_string(numel) + " elements and is " + dtype_name(tensor) +
-               ", expected one of " + dtypes + ": make it with torch.tensor");
+        refuse({name, " has ", numel, " elements and is ", dtype_name(tensor), ", expected one of ", dtypes,
+                ": make it with torch.tensor"});
     }
     const void* data;
     check_shim(torch_get_const_data_ptr(tensor, &data), "the data");

@@ -6,8 +6,6 @@
 
 #include <opforge/multi_tensor.h>
 
-#include <string>
-
 #include "../cpu/arguments.h"
 
 #if defined(OPFORGE_GPU)
@@ -38,9 +36,8 @@ inline int32_t device_index(AtenTensorHandle tensor) {
     check_device(device_name(tensor), kDevice, name, at);
     const int32_t own = device_index(tensor);
     if (own == index) return;
-    refuse(std::string(name) + (at < 0 ? "" : "[" + std::to_string(at) + "]") + " is on " + kDevice + ":" +
-           std::to_string(own) + ", expected " + kDevice + ":" + std::to_string(index) + ", where " + where +
-           " is: make one call for each device");
+    refuse({Word(name, at), " is on ", kDevice, ":", own, ", expected ", kDevice, ":", index, ", where ", where,
+            " is: make one call for each device"});
 }
 
 // Makes a tensor's device the current one for the lifetime of this object.
@@ -71,7 +68,7 @@ private:
 
 // Throws if `problem`, the result of a launch, is not null.
 inline void check_launch(const char* op, const char* problem) {
-    if (problem) refuse(std::string("the kernel of ") + op + " did not start: " + problem);
+    if (problem) refuse({"the kernel of ", op, " did not start: ", problem});
 }
 
 }  // namespace opforge::fused

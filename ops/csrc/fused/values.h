@@ -16,40 +16,30 @@ struct Tensor {
 
 enum class Kind { Values, Codes, Params, Indexes };
 
-inline DType values_dtype(const Operand& in, const char* name) {
-    const std::string dtype = in.dtype;
-    if (dtype == "float32") return DType::Float32;
-    if (dtype == "bfloat16") return DType::BFloat16;
-    if (dtype == "float16") return DType::Float16;
-    refuse(std::string(name) + " is " + dtype +
-           ", expected float32, bfloat16 or float16: convert it with .to(torch.float32)");
-}
-
 [[gnu::noinline]] inline Tensor read(AtenTensorHandle handle, const char* name, Kind kind, bool written,
                                      AtenTensorHandle out) {
     check_same_device(handle, name, -1, device_index(out), "out");
     const Operand in = operand(handle, written);
-    if (!in.strided || !in.contiguous) refuse(std::string(name) + " is not contiguous: pass .contiguous() of it");
+    if (!in.strided || !in.contiguous) refuse({name, " is not contiguous: pass .contiguous() of it"});
     int32_t dtype;
     check_shim(aoti_torch_get_dtype(handle, &dtype), "the dtype");
     if (kind == Kind::Indexes) {
         const bool wide = dtype == aoti_torch_dtype_int64();
         if (wide || dtype == aoti_torch_dtype_int32()) return {in.data, in.numel, DType::Float32, wide};
-        refuse(std::string(name) + " is " + in.dtype + ", expected int32 or int64");
+        refuse({name, " is ", in.dtype, ", expected int32 or int64"});
     }
     const bool is_byte = dtype == aoti_torch_dtype_int8() || dtype == aoti_torch_dtype_uint8();
-    if (kind == Kind::Values) return {in.data, in.numel, values_dtype(in, name)};
-    if (kind == Kind::Codes && !is_byte) refuse(std::string(name) + " is " + in.dtype + ", expected int8 or uint8");
+    if (kind == Kind::Values) return {in.data, in.numel, values_dtype(in.dtype, name)};
+    if (kind == Kind::Codes && !is_byte) refuse({name, " is ", in.dtype, ", expected int8 or uint8"});
     if (kind == Kind::Params && dtype != aoti_torch_dtype_float32()) {
-        refuse(std::string(name) + " is " + (is_byte ? "int8" : in.dtype) + ", expected float32");
+        refuse({name, " is ", (is_byte ? "int8" : in.dtype), ", expected float32"});
     }
     return {in.data, in.numel, DType::Float32};
 }
 
 inline void check_size(const char* name, int64_t numel, int64_t expected, const char* what) {
     if (numel == expected) return;
-    refuse(std::string(name) + " has " + std::to_string(numel) + " elements, expected " + std::to_string(expected) +
-           ": " + what);
+    refuse({name, " has ", numel, " elements, expected ", expected, ": ", what});
 }
 
 // The first `count` arguments, which must be tensors.

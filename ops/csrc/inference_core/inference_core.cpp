@@ -108,7 +108,7 @@ void bias_activation(StableIValue* stack, uint64_t, uint64_t) {
     const auto activation = static_cast<Activation>(number);
     if (activation != Activation::Gelu && activation != Activation::Relu && activation != Activation::Silu &&
         activation != Activation::Identity) {
-        refuse("act_type is " + std::to_string(number) + ", expected 0 (GELU), 1 (ReLU), 2 (SiLU) or 6 (identity)");
+        refuse({"act_type is ", number, ", expected 0 (GELU), 1 (ReLU), 2 (SiLU) or 6 (identity)"});
     }
     check_dim(x, "activation", 1, 64, "channels as the last dimension");
     Dense bias;
@@ -151,15 +151,15 @@ void gated_activation(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t number = arguments.integer();
     const auto activation = static_cast<Activation>(number);
     if (activation != Activation::Geglu && activation != Activation::Reglu && activation != Activation::Siglu) {
-        refuse("activation_type is " + std::to_string(number) + ", expected 3 (GEGLU), 4 (ReGLU) or 5 (SiGLU)");
+        refuse({"activation_type is ", number, ", expected 3 (GEGLU), 4 (ReGLU) or 5 (SiGLU)"});
     }
     check_dim(in, "input", 1, 64, "channels as the last dimension");
     const int64_t columns = in.size(-1);
     bool fits = columns % 2 == 0 && out.dim == in.dim && out.size(-1) * 2 == columns;
     for (int64_t i = 0; fits && i + 1 < in.dim; ++i) fits = out.sizes[i] == in.sizes[i];
     if (!fits) {
-        refuse("output has shape " + text(out) + " and input " + text(in) +
-               ", expected one shape, with half as many channels in output: each has a gate and a value in input");
+        refuse({"output has shape ", text(out), " and input ", text(in),
+                ", expected one shape, with half as many channels in output: each has a gate and a value in input"});
     }
     check_same_dtype(out, "output", in, "input");
     Dense bias;

@@ -74,11 +74,9 @@ void fused_lamb(StableIValue* stack, uint64_t, uint64_t) {
     const AtenTensorHandle ratios_tensor = arguments.handles()[0];
     check_same_device(ratios_tensor, "ratios", -1, call.index(), "noop_flag");
     const Operand ratios = operand(ratios_tensor, true);
-    if (!ratios.strided || !ratios.contiguous || ratios.numel != groups.count ||
-        std::string(ratios.dtype) != "float32") {
-        refuse("ratios has " + std::to_string(ratios.numel) + " elements and is " + ratios.dtype +
-               ", expected a contiguous float32 tensor of " + std::to_string(groups.count) +
-               ": one element for each parameter");
+    if (!ratios.strided || !ratios.contiguous || ratios.numel != groups.count || !equal(ratios.dtype, "float32")) {
+        refuse({"ratios has ", ratios.numel, " elements and is ", ratios.dtype,
+                ", expected a contiguous float32 tensor of ", groups.count, ": one element for each parameter"});
     }
     const LambNumbers numbers = read_numbers(arguments, call.device_numbers());
     const Workspace workspace(call.noop(), lamb_workspace(groups));

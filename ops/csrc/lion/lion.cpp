@@ -1,6 +1,6 @@
 #include <torch/csrc/stable/library.h>
 
-#include "../cpu/arguments.h"
+#include "../cpu/optimizer_ids.h"
 #include "../fused/kernels.h"
 
 namespace opforge::cpu {

@@ -8,15 +8,13 @@ namespace {
 
 // Splits `elements` values into `count` groups.
 Groups cut(int64_t elements, int64_t count, int64_t bits, bool symmetric) {
-    if (bits != 8 && bits != 4) refuse("num_bits is " + std::to_string(bits) + ", expected 8 or 4");
+    if (bits != 8 && bits != 4) refuse({"num_bits is ", bits, ", expected 8 or 4"});
     if (count < 1 || elements % count != 0) {
-        refuse("groups is " + std::to_string(count) + ", expected a number that divides the " +
-               std::to_string(elements) + " elements");
+        refuse({"groups is ", count, ", expected a number that divides the ", elements, " elements"});
     }
     const int64_t each = elements / count;
     if (bits == 4 && each % 2 != 0) {
-        refuse("a group has " + std::to_string(each) +
-               " elements, expected an even number: two 4-bit codes share a byte");
+        refuse({"a group has ", each, " elements, expected an even number: two 4-bit codes share a byte"});
     }
     return {count, each, static_cast<int>(bits), symmetric};
 }
@@ -41,9 +39,8 @@ void quantize(StableIValue* stack, uint64_t, uint64_t) {
         neighbours = *number >= 1 && neighbours % *number == 0 ? neighbours / *number : 0;
     }
     if (neighbours == 0) {
-        refuse("groups is " + std::to_string(count) + ", expected a multiple of pipeline_size " +
-               std::to_string(swizzle.slices) + " * nodes " + std::to_string(swizzle.nodes) + " * devices_per_node " +
-               std::to_string(swizzle.devices));
+        refuse({"groups is ", count, ", expected a multiple of pipeline_size ", swizzle.slices, " * nodes ",
+                swizzle.nodes, " * devices_per_node ", swizzle.devices});
     }
     const bool stochastic = rest.flag();
     const auto seed = static_cast<uint64_t>(rest.integer());
@@ -89,8 +86,8 @@ void reduce(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t ways = rest.integer();
     const int64_t elements = bits == 4 ? 2 * input.numel : input.numel;
     if (ways < 1 || elements % ways != 0 || input_groups < 1 || input_groups % ways != 0) {
-        refuse("devices_per_node is " + std::to_string(ways) + ", expected a number that divides in_groups, " +
-               std::to_string(input_groups) + ", and the " + std::to_string(elements) + " elements");
+        refuse({"devices_per_node is ", ways, ", expected a number that divides in_groups, ", input_groups,
+                ", and the ", elements, " elements"});
     }
     const Groups in = cut(elements / ways, input_groups / ways, bits, symmetric);
     const Groups groups = cut(elements / ways, count, bits, symmetric);

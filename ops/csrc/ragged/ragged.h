@@ -21,27 +21,26 @@ struct Batch {
     Batch(AtenTensorHandle batch_metadata, AtenTensorHandle seq_metadata, int64_t rows) {
         const Dense head = numbers(batch_metadata, "batch_metadata", false);
         const Dense states = numbers(seq_metadata, "seq_metadata", false);
-        if (head.numel < 2) refuse("batch_metadata has shape " + text(head) + ", expected [2]: tokens and sequences");
+        if (head.numel < 2) refuse({"batch_metadata has shape ", text(head), ", expected [2]: tokens and sequences"});
         tokens = head.as<const int32_t>()[0], count = head.as<const int32_t>()[1];
         sequences = states.as<const SequenceState>();
         if (count < 0 || count > states.numel / 4) {
-            refuse("batch_metadata has " + std::to_string(count) + " sequences, expected 0 to " +
-                   std::to_string(states.numel / 4) + ", the rows of seq_metadata");
+            refuse({"batch_metadata has ", count, " sequences, expected 0 to ", states.numel / 4,
+                    ", the rows of seq_metadata"});
         }
         if (tokens < 0 || tokens > rows) {
-            refuse("batch_metadata has " + std::to_string(tokens) + " tokens, expected 0 to " + std::to_string(rows) +
-                   ", the rows of the tensors");
+            refuse({"batch_metadata has ", tokens, " tokens, expected 0 to ", rows, ", the rows of the tensors"});
         }
         for (int64_t i = 0; i < count; ++i) {
             const SequenceState& state = sequences[i];
             const int64_t end = int64_t{state.start} + state.tokens;
             if (state.start < 0 || state.tokens < 0 || end > tokens) {
-                refuse("sequence " + std::to_string(i) + " has tokens " + std::to_string(state.start) + " to " +
-                       std::to_string(end) + ", expected some of the batch's " + std::to_string(tokens));
+                refuse({"sequence ", i, " has tokens ", state.start, " to ", end, ", expected some of the batch's ",
+                        tokens});
             }
             if (state.seen < 0 || int64_t{state.seen} + state.tokens > INT32_MAX) {
-                refuse("sequence " + std::to_string(i) + " has " + std::to_string(state.seen) +
-                       " tokens before the batch, expected 0 or more, and less than 2^31 with the batch's");
+                refuse({"sequence ", i, " has ", state.seen,
+                        " tokens before the batch, expected 0 or more, and less than 2^31 with the batch's"});
             }
         }
     }
@@ -51,15 +50,15 @@ struct Batch {
 inline const int32_t* sequence_of_tokens(AtenTensorHandle handle, const Batch& batch) {
     Dense ids = numbers(handle, "tokens_to_seq", false);
     if (ids.numel < batch.tokens) {
-        refuse("tokens_to_seq has shape " + text(ids) + ", expected a number for each of the batch's " +
-               std::to_string(batch.tokens) + " tokens");
+        refuse({"tokens_to_seq has shape ", text(ids), ", expected a number for each of the batch's ", batch.tokens,
+                " tokens"});
     }
     ids.numel = batch.tokens;
     check_range(ids, "tokens_to_seq", 0, batch.count, "numbers of sequences");
     for (int64_t i = 0; i < batch.tokens; ++i) {
         const SequenceState& state = batch.sequences[ids.as<const int32_t>()[i]];
         if (i >= state.start && i < state.start + state.tokens) continue;
-        refuse("tokens_to_seq has a sequence at position " + std::to_string(i) + " that does not have this token");
+        refuse({"tokens_to_seq has a sequence at position ", i, " that does not have this token"});
     }
     return ids.as<const int32_t>();
 }
@@ -78,18 +77,14 @@ struct SpacedRows : Dense {
     const Operand in = operand(handle, written);
     SpacedRows out;
     if (!in.strided || in.dim != 2 || (in.sizes[1] > 1 && in.strides[1] != 1) || in.strides[0] < 0) {
-        refuse(std::string(name) + " has shape " + text(in.sizes, in.dim) +
-               ", expected rows [tokens, channels] whose channels are contiguous");
+        refuse({name, " has shape ", list_text(in.sizes, in.dim),
+                ", expected rows [tokens, channels] whose channels are contiguous"});
     }
     if (written) check_distinct(in, name);
     out.data = in.data, out.sizes = in.sizes, out.dim = in.dim, out.numel = in.numel, out.stride = in.strides[0];
     check_shim(aoti_torch_get_dtype(handle, &out.dtype), "the dtype");
     out.item = static_cast<int64_t>(aoti_torch_dtype_element_size(out.dtype));
-    const std::string dtype = in.dtype;
-    if (dtype != "float32" && dtype != "bfloat16" && dtype != "float16") {
-        refuse(std::string(name) + " is " + dtype + ", expected float32, bfloat16 or float16");
-    }
-    out.kind = dtype == "float32" ? DType::Float32 : dtype == "bfloat16" ? DType::BFloat16 : DType::Float16;
+    out.kind = values_dtype(in.dtype, name);
     return out;
 }
 

@@ -19,20 +19,19 @@ void build_atoms(StableIValue* stack, uint64_t, uint64_t) {
     check_dim(out, "atoms", 2, 2, "[most atoms, 8]");
     check_sizes(out, "atoms", {out.size(0), 8}, "[most atoms, 8]");
     if (queries < 1 || block < 1) {
-        refuse("q_block_size is " + std::to_string(queries) + " and kv_block_size " + std::to_string(block) +
-               ", expected 1 or more");
+        refuse({"q_block_size is ", queries, " and kv_block_size ", block, ", expected 1 or more"});
     }
     const Dense states = numbers(handles[2], "seq_metadata", false);
     check_apart({{out, "atoms"}, {lists, "kv_ptrs"}, {states, "seq_metadata"}}, 1);
     const Batch batch(handles[1], handles[2], INT32_MAX);
     if (lists.dtype != aoti_torch_dtype_int64() || lists.numel < batch.count) {
-        refuse("kv_ptrs has shape " + text(lists) + ", expected an int64 address of a list for each sequence");
+        refuse({"kv_ptrs has shape ", text(lists), ", expected an int64 address of a list for each sequence"});
     }
     int64_t count = 0;
     for (int64_t i = 0; i < batch.count; ++i) count += (batch.sequences[i].tokens + queries - 1) / queries;
     if (count > out.size(0)) {
-        refuse("atoms has " + std::to_string(out.size(0)) + " rows, expected " + std::to_string(count) +
-               " or more: one for each " + std::to_string(queries) + " tokens of a sequence");
+        refuse({"atoms has ", out.size(0), " rows, expected ", count, " or more: one for each ", queries,
+                " tokens of a sequence"});
     }
     Atom* atom = out.as<Atom>();
     for (int64_t i = 0; i < batch.count; ++i) {
@@ -57,8 +56,8 @@ Pages pages_of(AtenTensorHandle handle, const char* name) {
     check_device(device_name(handle), "cpu", name, -1);
     const Operand in = operand(handle, false);
     if (!in.strided || in.dim != 4 || in.strides[3] != 1 || in.strides[2] != in.sizes[3]) {
-        refuse(std::string(name) + " has shape " + text(in.sizes, in.dim) +
-               ", expected [pages, tokens of a page, heads, head size], with the last two contiguous");
+        refuse({name, " has shape ", list_text(in.sizes, in.dim),
+                ", expected [pages, tokens of a page, heads, head size], with the last two contiguous"});
     }
     Pages out;
     out.data = in.data, out.sizes = in.sizes, out.dim = in.dim, out.numel = in.numel;
@@ -80,10 +79,10 @@ void flash_attn_by_atoms(StableIValue* stack, uint64_t, uint64_t) {
     check_same_sizes(v, "v", k, "k");
     const int64_t heads = k.size(2), size = k.size(3);
     if (size < 1 || heads < 1 || q.size(1) % (heads * size) != 0) {
-        refuse("q has shape " + text(q) + ", expected as many heads as a multiple of the " + std::to_string(heads) +
-               " heads of size " + std::to_string(size) + " of k");
+        refuse({"q has shape ", text(q), ", expected as many heads as a multiple of the ", heads, " heads of size ",
+                size, " of k"});
     }
-    if (k.size(1) == 0) refuse("k has shape " + text(k) + ", expected a token or more of a page");
+    if (k.size(1) == 0) refuse({"k has shape ", text(k), ", expected a token or more of a page"});
     check_same_dtype(out, "out", q, "q"), check_same_dtype(k, "k", q, "q"), check_same_dtype(v, "v", q, "q");
     check_sizes(atoms, "attention_atoms", {atoms.dim ? atoms.size(0) : 0, 8}, "[atoms, 8], of build_atoms");
     const Atom* const atom = atoms.as<const Atom>();
@@ -92,21 +91,19 @@ void flash_attn_by_atoms(StableIValue* stack, uint64_t, uint64_t) {
         const Atom& each = atom[i];
         const int64_t end = int64_t{each.first_query} + each.queries;
         if (each.queries < 0 || each.first_query < 0 || end > q.size(0)) {
-            refuse("atom " + std::to_string(i) + " has queries " + std::to_string(each.first_query) + " to " +
-                   std::to_string(end) + ", expected some of the " + std::to_string(q.size(0)) + " rows of q");
+            refuse({"atom ", i, " has queries ", each.first_query, " to ", end, ", expected some of the ", q.size(0),
+                    " rows of q"});
         }
         if (each.extent < 0 || each.page_count != (each.extent + k.size(1) - 1) / k.size(1)) {
-            refuse("atom " + std::to_string(i) + " has " + std::to_string(each.page_count) + " pages for " +
-                   std::to_string(each.extent) + " tokens, expected pages of " + std::to_string(k.size(1)) +
-                   " tokens: build the atoms with that kv_block_size");
+            refuse({"atom ", i, " has ", each.page_count, " pages for ", each.extent, " tokens, expected pages of ",
+                    k.size(1), " tokens: build the atoms with that kv_block_size"});
         }
         if (each.page_count > 0 && !each.pages) {
-            refuse("atom " + std::to_string(i) + " has 0 as the address of its pages, expected that of a list");
+            refuse({"atom ", i, " has 0 as the address of its pages, expected that of a list"});
         }
         for (int32_t page = 0; page < each.page_count; ++page) {
             if (each.pages[page] >= 0 && each.pages[page] < k.size(0)) continue;
-            refuse("atom " + std::to_string(i) + " has page " + std::to_string(each.pages[page]) + ", expected 0 to " +
-                   std::to_string(k.size(0) - 1) + ", the pages of k");
+            refuse({"atom ", i, " has page ", each.pages[page], ", expected 0 to ", k.size(0) - 1, ", the pages of k"});
         }
         work = std::max<int64_t>(work, int64_t{each.extent} * each.queries);
     }
@@ -129,7 +126,7 @@ void flash_attn_by_atoms(StableIValue* stack, uint64_t, uint64_t) {
 constexpr char kFive[] = "ttttt";
 
 void atoms_meta(StableIValue* stack, uint64_t, uint64_t) {
-    refuse("build_atoms has tensors of the device meta, expected tensors on the CPU: it returns their number");
+    refuse({"build_atoms has tensors of the device meta, expected tensors on the CPU: it returns their number"});
 }
 
 }  // namespace

@@ -85,14 +85,13 @@ void top_k_gating(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(scores, "scores", {rows, top}, "[tokens, top k]");
     check_sizes(experts, "assignments", {rows, top}, "[tokens, top k]");
     check_sizes(offsets, "offsets", {rows, top}, "[tokens, top k]");
-    if (scores.kind != DType::Float32) refuse("scores is not float32, expected float32");
+    if (scores.kind != DType::Float32) refuse({"scores is not float32, expected float32"});
     if (top > count) {
-        refuse("scores has " + std::to_string(top) + " columns, expected at most " + std::to_string(count) +
-               ", the number of experts");
+        refuse({"scores has ", top, " columns, expected at most ", count, ", the number of experts"});
     }
     const int64_t tokens = head.numel > 0 ? head.as<const int32_t>()[0] : -1;
     if (tokens < 0 || tokens > rows) {
-        refuse("batch_metadata has " + std::to_string(tokens) + " tokens, expected 0 to " + std::to_string(rows));
+        refuse({"batch_metadata has ", tokens, " tokens, expected 0 to ", rows});
     }
     check_apart({{counts, "expert_counts"},
                  {scores, "scores"},
@@ -137,7 +136,7 @@ void moe_scatter(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(out, "moe_input", {tokens * top, in.size(1)}, "[tokens * top k, channels]");
     check_sizes(sums, "expert_count_cumsums", {counts.numel}, "one for each expert");
     check_same_dtype(out, "moe_input", in, "activations");
-    if (sums.dtype != aoti_torch_dtype_int64()) refuse("expert_count_cumsums is not int64, expected int64");
+    if (sums.dtype != aoti_torch_dtype_int64()) refuse({"expert_count_cumsums is not int64, expected int64"});
     check_apart({{out, "moe_input"},
                  {sums, "expert_count_cumsums"},
                  {slots, "mapped_slots"},
@@ -155,8 +154,8 @@ void moe_scatter(StableIValue* stack, uint64_t, uint64_t) {
         if (expert == kUnassigned) continue;
         places[i] = first[expert] + offsets.as<const int32_t>()[i];
         if (places[i] >= 0 && places[i] < tokens * top) continue;
-        refuse("offsets and expert_counts lead to row " + std::to_string(places[i]) + " at position " +
-               std::to_string(i) + ", expected 0 to " + std::to_string(tokens * top - 1) + ", the rows of moe_input");
+        refuse({"offsets and expert_counts lead to row ", places[i], " at position ", i, ", expected 0 to ",
+                tokens * top - 1, ", the rows of moe_input"});
     }
     std::copy(first.begin() + 1, first.end(), sums.as<int64_t>());
     each_row(tokens, 2 * top * width, [&](int64_t begin, int64_t end) {
@@ -208,7 +207,7 @@ void moe_gather(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(scores, "scores", {tokens, top}, "[tokens, top k]");
     check_sizes(in, "moe_output", {tokens * top, columns}, "[tokens * top k, channels]");
     check_same_dtype(out, "layer_output", in, "moe_output");
-    if (scores.kind != DType::Float32) refuse("scores is not float32, expected float32");
+    if (scores.kind != DType::Float32) refuse({"scores is not float32, expected float32"});
     check_apart({{out, "layer_output"},
                  {counts, "expert_count"},
                  {in, "moe_output"},

@@ -25,14 +25,15 @@ void ragged_embed(StableIValue* stack, uint64_t, uint64_t) {
     check_sizes(out, "embedded_tokens", {ids.numel, columns}, "[tokens, channels]");
     check_same_dtype(out, "embedded_tokens", table, "embedding_weight");
     const bool wide = ids.dtype == aoti_torch_dtype_int64();
-    if (!wide && ids.dtype != aoti_torch_dtype_int32()) refuse("input_ids is neither int32 nor int64, expected one");
+    if (!wide && ids.dtype != aoti_torch_dtype_int32()) refuse({"input_ids is neither int32 nor int64, expected one"});
     Dense positions;
     if (next == 4) {
         positions = values(handles[3], "position_embedding_weight", false);
         check_dim(positions, "position_embedding_weight", 2, 2, "[positions, channels]");
         check_sizes(positions, "position_embedding_weight", {positions.size(0), columns}, "[positions, channels]");
         check_same_dtype(positions, "position_embedding_weight", table, "embedding_weight");
-        if (positions.size(0) == 0) refuse("position_embedding_weight has shape [0, ...], expected a position or more");
+        if (positions.size(0) == 0)
+            refuse({"position_embedding_weight has shape [0, ...], expected a position or more"});
     }
     check_apart({{out, "embedded_tokens"},
                  {ids, "input_ids"},
@@ -46,8 +47,8 @@ void ragged_embed(StableIValue* stack, uint64_t, uint64_t) {
     };
     for (int64_t i = 0; i < batch.tokens; ++i) {
         if (word(i) >= 0 && word(i) < words) continue;
-        refuse("input_ids has " + std::to_string(word(i)) + " at position " + std::to_string(i) + ", expected 0 to " +
-               std::to_string(words - 1) + ": rows of embedding_weight");
+        refuse({"input_ids has ", word(i), " at position ", i, ", expected 0 to ", words - 1,
+                ": rows of embedding_weight"});
     }
     with_dtype(out.kind, [&](auto type) {
         using T = typename decltype(type)::type;
@@ -86,7 +87,7 @@ void gather_for_logits(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t count = std::min(batch.count, out.size(0)), bytes = in.size(1) * in.item;
     for (int64_t i = 0; i < count; ++i) {
         if (batch.sequences[i].tokens == 0) {
-            refuse("sequence " + std::to_string(i) + " has no token, expected one or more: it has no last token");
+            refuse({"sequence ", i, " has no token, expected one or more: it has no last token"});
         }
     }
     each_row(count, 2 * bytes, [&](int64_t begin, int64_t end) {
@@ -127,34 +128,33 @@ void fill_cache(Arguments& arguments, size_t first, const Rotation* shared) {
     check_dim(cache, "kv_cache", 5, 5, "[pages, tokens of a page, 2, heads, head size]");
     const int64_t block = cache.size(1), heads = cache.size(3), size = cache.size(4), rows = q.size(0);
     check_sizes(cache, "kv_cache", {cache.size(0), block, 2, heads, size}, "a key and a value for each token");
-    if (block == 0) refuse("kv_cache has shape " + text(cache) + ", expected a token or more of a page");
+    if (block == 0) refuse({"kv_cache has shape ", text(cache), ", expected a token or more of a page"});
     check_sizes(k, "k", {rows, heads * size}, "[tokens of q, heads * head size of kv_cache]");
     check_sizes(v, "v", {rows, heads * size}, "[tokens of q, heads * head size of kv_cache]");
     if (size == 0 || heads == 0 || q.size(1) % (heads * size) != 0) {
-        refuse("q has shape " + text(q) + ", expected as many heads as a multiple of the " + std::to_string(heads) +
-               " heads of size " + std::to_string(size) + " of kv_cache");
+        refuse({"q has shape ", text(q), ", expected as many heads as a multiple of the ", heads, " heads of size ",
+                size, " of kv_cache"});
     }
     for (const SpacedRows* other : {&q, &k, &v}) check_same_dtype(*other, "q, k or v", cache, "kv_cache");
     if (shared && 2 * shared->half > size) {
-        refuse("rotary_dim is " + std::to_string(2 * shared->half) + ", expected at most " + std::to_string(size) +
-               ", the head size");
+        refuse({"rotary_dim is ", 2 * shared->half, ", expected at most ", size, ", the head size"});
     }
     const Batch batch(handles[first], handles[first + 1], rows);
     const int32_t* const owner = sequence_of_tokens(handles[first + 2], batch);
     const Dense lists = dense(handles[first + 3], "kv_ptrs", false);
     if (lists.dtype != aoti_torch_dtype_int64() || lists.numel < batch.count) {
-        refuse("kv_ptrs has shape " + text(lists) + ", expected an int64 address of a list for each sequence");
+        refuse({"kv_ptrs has shape ", text(lists), ", expected an int64 address of a list for each sequence"});
     }
     std::vector<int64_t> slots(static_cast<size_t>(batch.tokens));
     for (int64_t i = 0; i < batch.tokens; ++i) {
         const SequenceState& state = batch.sequences[owner[i]];
         const int64_t position = state.seen + (i - state.start);
         const auto* const list = reinterpret_cast<const int32_t*>(lists.as<const int64_t>()[owner[i]]);
-        if (!list) refuse("kv_ptrs has 0 for sequence " + std::to_string(owner[i]) + ", expected an address");
+        if (!list) refuse({"kv_ptrs has 0 for sequence ", owner[i], ", expected an address"});
         const int64_t page = list[position / block];
         if (page < 0 || page >= cache.size(0)) {
-            refuse("sequence " + std::to_string(owner[i]) + " has page " + std::to_string(page) + ", expected 0 to " +
-                   std::to_string(cache.size(0) - 1) + ", the pages of kv_cache");
+            refuse({"sequence ", owner[i], " has page ", page, ", expected 0 to ", cache.size(0) - 1,
+                    ", the pages of kv_cache"});
         }
         slots[i] = page * block + position % block;
     }
@@ -187,7 +187,7 @@ void kv_rotary_embeddings(StableIValue* stack, uint64_t, uint64_t) {
     const double base = arguments.real();
     for (int i = 0; i < 4; ++i) arguments.tensor();
     if (dimension < 0 || dimension % 2 != 0) {
-        refuse("rotary_dim is " + std::to_string(dimension) + ", expected an even number");
+        refuse({"rotary_dim is ", dimension, ", expected an even number"});
     }
     Rotation rotation;
     rotation.half = dimension / 2;
@@ -208,7 +208,7 @@ void kv_trained_rotary_embeddings(StableIValue* stack, uint64_t, uint64_t) {
     for (int i = 0; i < 9; ++i) arguments.tensor();
     const Dense frequencies = values(arguments.handles()[4], "inv_freq", false);
     check_dim(frequencies, "inv_freq", 1, 1, "[rotary_dim / 2]");
-    if (frequencies.kind != DType::Float32) refuse("inv_freq is not float32, expected float32");
+    if (frequencies.kind != DType::Float32) refuse({"inv_freq is not float32, expected float32"});
     Rotation rotation;
     rotation.half = frequencies.numel;
     rotation.frequencies.assign(frequencies.as<const float>(), frequencies.as<const float>() + rotation.half);

@@ -148,7 +148,7 @@ void with_size(int64_t bytes, const Visit& visit) {
     } else if (bytes == 8) {
         visit(Type<uint64_t>{});
     } else {
-        refuse("dense_mask has elements of " + std::to_string(bytes) + " bytes, expected 1, 2, 4 or 8");
+        refuse({"dense_mask has elements of ", bytes, " bytes, expected 1, 2, 4 or 8"});
     }
 }
 

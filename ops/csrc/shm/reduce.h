@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace opforge::shm {
 
@@ -24,25 +25,22 @@ inline Reduction reduction(uint32_t dtype, uint32_t op) {
 
 size_t size_of(uint32_t dtype);
 
-// The elements that a loop keeps between its inputs: in the L1 cache, and `out` may be an input.
-constexpr size_t kBlock = 512;
+// The bytes that a loop keeps between its inputs: in the L1 cache, and `out` may be an input.
+constexpr size_t kBlock = 4096;
 
-// For types without a Vec. `Rule::first` makes an accumulator of the first input, `next` adds another one, `last` makes
-// the result.
+// For types without a Vec. `Rule::next` adds an input to the values of those before.
 template <typename T, typename Rule>
 void reduce_blocks(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
-    using Sum = decltype(Rule::first(T{}));
-    for (size_t begin = 0; begin < count; begin += kBlock) {
-        const size_t size = count - begin < kBlock ? count - begin : kBlock;
-        Sum sums[kBlock];
-        const T* input = static_cast<const T*>(inputs[0]) + begin;
-        for (size_t i = 0; i < size; ++i) sums[i] = Rule::first(input[i]);
+    constexpr size_t kMost = kBlock / sizeof(T);
+    for (size_t begin = 0; begin < count; begin += kMost) {
+        const size_t size = count - begin < kMost ? count - begin : kMost;
+        T sums[kMost];
+        std::memcpy(sums, static_cast<const T*>(inputs[0]) + begin, size * sizeof(T));
         for (uint32_t rank = 1; rank < ranks; ++rank) {
-            input = static_cast<const T*>(inputs[rank]) + begin;
+            const T* input = static_cast<const T*>(inputs[rank]) + begin;
             for (size_t i = 0; i < size; ++i) sums[i] = Rule::next(sums[i], input[i]);
         }
-        T* result = static_cast<T*>(out) + begin;
-        for (size_t i = 0; i < size; ++i) result[i] = Rule::last(sums[i], ranks);
+        std::memcpy(static_cast<T*>(out) + begin, sums, size * sizeof(T));
     }
 }
 

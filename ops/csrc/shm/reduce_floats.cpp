@@ -1,8 +1,6 @@
 // fp32, bf16 and fp16 through Vec: the 16-bit types are converted once before and once after. fp64 by plain loops.
 // min and max return NaN if any rank has one, as torch.amin does.
 
-#include <cstring>
-
 #include "../cpu/vec.h"
 #include "reduce.h"
 
@@ -78,22 +76,23 @@ Reduction of_vectors(Op op) {
 }
 
 struct Sum {
-    static double first(double x) { return x; }
     static double next(double a, double b) { return a + b; }
-    static double last(double sum, uint32_t) { return sum; }
 };
-struct Product : Sum {
+struct Product {
     static double next(double a, double b) { return a * b; }
 };
-struct Min : Sum {
+struct Min {
     static double next(double a, double b) { return a != a || a < b ? a : b; }
 };
-struct Max : Sum {
+struct Max {
     static double next(double a, double b) { return a != a || a > b ? a : b; }
 };
-struct Average : Sum {
-    static double last(double sum, uint32_t ranks) { return sum / ranks; }
-};
+
+void average_doubles(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
+    reduce_blocks<double, Sum>(out, inputs, ranks, count);
+    double* result = static_cast<double*>(out);
+    for (size_t i = 0; i < count; ++i) result[i] /= ranks;
+}
 
 Reduction of_doubles(Op op) {
     switch (op) {
@@ -106,7 +105,7 @@ Reduction of_doubles(Op op) {
         case kMax:
             return reduce_blocks<double, Max>;
         case kAverage:
-            return reduce_blocks<double, Average>;
+            return average_doubles;
         default:
             return nullptr;
     }

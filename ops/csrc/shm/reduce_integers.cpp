@@ -10,73 +10,83 @@ namespace opforge::shm {
 
 namespace {
 
-// At least 32 bits: a product of two uint16_t would be computed in int, and overflow.
-template <typename T>
-using Wrapping = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<T>>;
+struct Sum {
+    template <typename T>
+    static T next(T a, T b) {
+        return static_cast<T>(a + b);
+    }
+};
+struct Product {
+    // At least 32 bits: a product of two uint16_t would be computed in int, and overflow.
+    template <typename T>
+    static T next(T a, T b) {
+        return static_cast<T>(std::common_type_t<T, uint32_t>{a} * b);
+    }
+};
+struct Min {
+    template <typename T>
+    static T next(T a, T b) {
+        return a < b ? a : b;
+    }
+};
+struct Max {
+    template <typename T>
+    static T next(T a, T b) {
+        return a > b ? a : b;
+    }
+};
+struct And {
+    static uint8_t next(uint8_t a, uint8_t b) { return a & b; }
+};
+struct Or {
+    static uint8_t next(uint8_t a, uint8_t b) { return a | b; }
+};
+struct Xor {
+    static uint8_t next(uint8_t a, uint8_t b) { return a ^ b; }
+};
+
+// Bits do not depend on the type: those of all types are reduced as bytes.
+template <typename Rule, size_t kSize>
+void reduce_bits(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
+    reduce_blocks<uint8_t, Rule>(out, inputs, ranks, count * kSize);
+}
 
 template <typename T>
-struct Sum {
-    static Wrapping<T> first(T x) { return static_cast<Wrapping<T>>(x); }
-    static Wrapping<T> next(Wrapping<T> a, T b) { return a + static_cast<Wrapping<T>>(b); }
-    static T last(Wrapping<T> sum, uint32_t) { return static_cast<T>(sum); }
-};
-template <typename T>
-struct Product : Sum<T> {
-    static Wrapping<T> next(Wrapping<T> a, T b) { return a * static_cast<Wrapping<T>>(b); }
-};
-template <typename T>
-struct Bits {
-    static T first(T x) { return x; }
-    static T last(T x, uint32_t) { return x; }
-};
-template <typename T>
-struct And : Bits<T> {
-    static T next(T a, T b) { return a & b; }
-};
-template <typename T>
-struct Or : Bits<T> {
-    static T next(T a, T b) { return a | b; }
-};
-template <typename T>
-struct Xor : Bits<T> {
-    static T next(T a, T b) { return a ^ b; }
-};
-template <typename T>
-struct Min : Bits<T> {
-    static T next(T a, T b) { return a < b ? a : b; }
-};
-template <typename T>
-struct Max : Bits<T> {
-    static T next(T a, T b) { return a > b ? a : b; }
-};
-template <typename T>
-struct Average {
-    using Exact = std::conditional_t<(sizeof(T) < 8), int64_t, __int128>;
-    static Exact first(T x) { return x; }
-    static Exact next(Exact a, T b) { return a + b; }
-    static T last(Exact sum, uint32_t ranks) { return static_cast<T>(sum / ranks); }
-};
+void average(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
+    using Exact = std::conditional_t<(sizeof(T) < 4), int32_t, std::conditional_t<(sizeof(T) < 8), int64_t, __int128>>;
+    constexpr size_t kMost = kBlock / sizeof(Exact);
+    for (size_t begin = 0; begin < count; begin += kMost) {
+        const size_t size = count - begin < kMost ? count - begin : kMost;
+        Exact sums[kMost] = {};
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+            const T* input = static_cast<const T*>(inputs[rank]) + begin;
+            for (size_t i = 0; i < size; ++i) sums[i] += input[i];
+        }
+        T* result = static_cast<T*>(out) + begin;
+        for (size_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i] / static_cast<Exact>(ranks));
+    }
+}
 
 template <typename T>
 Reduction of(Op op) {
     using Unsigned = std::make_unsigned_t<T>;
     switch (op) {
         case kSum:
-            return reduce_blocks<Unsigned, Sum<Unsigned>>;
+            return reduce_blocks<Unsigned, Sum>;
         case kProduct:
-            return reduce_blocks<Unsigned, Product<Unsigned>>;
+            return reduce_blocks<Unsigned, Product>;
         case kMin:
-            return reduce_blocks<T, Min<T>>;
+            return reduce_blocks<T, Min>;
         case kMax:
-            return reduce_blocks<T, Max<T>>;
+            return reduce_blocks<T, Max>;
         case kAverage:
-            return reduce_blocks<T, Average<T>>;
+            return average<T>;
         case kAnd:
-            return reduce_blocks<Unsigned, And<Unsigned>>;
+            return reduce_bits<And, sizeof(T)>;
         case kOr:
-            return reduce_blocks<Unsigned, Or<Unsigned>>;
+            return reduce_bits<Or, sizeof(T)>;
         case kXor:
-            return reduce_blocks<Unsigned, Xor<Unsigned>>;
+            return reduce_bits<Xor, sizeof(T)>;
         default:
             return nullptr;
     }
@@ -87,13 +97,13 @@ Reduction of_bools(Op op) {
         case kSum:
         case kMax:
         case kOr:
-            return reduce_blocks<uint8_t, Or<uint8_t>>;
+            return reduce_blocks<uint8_t, Or>;
         case kProduct:
         case kMin:
         case kAnd:
-            return reduce_blocks<uint8_t, And<uint8_t>>;
+            return reduce_blocks<uint8_t, And>;
         case kXor:
-            return reduce_blocks<uint8_t, Xor<uint8_t>>;
+            return reduce_blocks<uint8_t, Xor>;
         default:
             return nullptr;
     }

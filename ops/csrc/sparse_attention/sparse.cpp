@@ -11,8 +11,8 @@ int32_t* read_layout(AtenTensorHandle tensor, const char* name, bool written, Op
     int32_t dtype;
     check_shim(aoti_torch_get_dtype(tensor, &dtype), "the dtype");
     if (dtype != aoti_torch_dtype_int32() || !in.contiguous || in.dim != 3) {
-        refuse(std::string(name) + " has shape " + shape_text(in.sizes, in.dim) +
-               ", expected contiguous int32 of [heads, rows, columns]: convert it with .to(torch.int32)");
+        refuse({name, " has shape ", tuple_text(in.sizes, in.dim),
+                ", expected contiguous int32 of [heads, rows, columns]: convert it with .to(torch.int32)"});
     }
     return static_cast<int32_t*>(in.data);
 }
@@ -29,16 +29,15 @@ void segment(StableIValue* stack, uint64_t, uint64_t) {
     const int32_t* const indexes = read_layout(tensors[3], "numbers", false, numbers);
     const int64_t heads = layout.sizes[0], rows = layout.sizes[1], columns = layout.sizes[2];
     if (numbers.numel != layout.numel) {
-        refuse("numbers has " + std::to_string(numbers.numel) + " elements, expected those of layout, " +
-               std::to_string(layout.numel));
+        refuse({"numbers has ", numbers.numel, " elements, expected those of layout, ", layout.numel});
     }
     Operand squares, counts;
     int32_t* const out = read_layout(tensors[0], "squares", true, squares);
     int32_t* const sums = read_layout(tensors[1], "counts", true, counts);
-    if (width < 1) refuse("width is " + std::to_string(width) + ", expected 1 or more");
+    if (width < 1) refuse({"width is ", width, ", expected 1 or more"});
     if (squares.numel < 4 * layout.numel || counts.numel != heads) {
-        refuse("squares and counts have " + std::to_string(squares.numel) + " and " + std::to_string(counts.numel) +
-               " elements, expected " + std::to_string(4 * layout.numel) + " and " + std::to_string(heads));
+        refuse({"squares and counts have ", squares.numel, " and ", counts.numel, " elements, expected ",
+                4 * layout.numel, " and ", heads});
     }
     for (int64_t head = 0; head < heads; ++head) {
         std::vector<int32_t> of_head;

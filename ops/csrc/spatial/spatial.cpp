@@ -65,7 +65,7 @@ void bias_add(StableIValue* stack, uint64_t, uint64_t) {
         check_same_dtype(other, "other", in, "input");
     }
     if (lengths[4]) {
-        if (!lengths[3]) refuse("other_bias is a tensor and other is None, expected both: pass other");
+        if (!lengths[3]) refuse({"other_bias is a tensor and other is None, expected both: pass other"});
         other_bias = values(handles[4], "other_bias", false);
         check_bias(other_bias, "other_bias");
     }

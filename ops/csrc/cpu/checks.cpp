@@ -1,24 +1,43 @@
-#include "optimizer.h"
+#include "checks.h"
 
-#include <cstring>
+#include <cstdio>
 #include <stdexcept>
+#include <string>
 
 namespace opforge::cpu {
 namespace {
 
-bool equal(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
+void append(std::string& text, const char* word) { text.append(word); }
 
-std::string indexed(const char* name, int64_t index) {
-    return index < 0 ? name : std::string(name) + "[" + std::to_string(index) + "]";
+void append(std::string& text, int64_t number) {
+    char digits[24];
+    std::snprintf(digits, sizeof digits, "%lld", static_cast<long long>(number));
+    append(text, digits);
 }
 
-std::string tuple_text(const int64_t* numbers, int64_t count) {
-    std::string text = "(";
-    for (int64_t i = 0; i < count; ++i) {
-        if (i > 0) text += ", ";
-        text += std::to_string(numbers[i]);
+void append(std::string& text, const Word& word) {
+    switch (word.kind) {
+        case Word::Kind::Integer:
+            return append(text, word.number);
+        case Word::Kind::Real:
+            return append(text, std::to_string(word.real).c_str());
+        case Word::Kind::Tuple:
+        case Word::Kind::List: {
+            const bool is_tuple = word.kind == Word::Kind::Tuple;
+            append(text, is_tuple ? "(" : "[");
+            for (int64_t i = 0; i < word.number; ++i) {
+                append(text, i > 0 ? ", " : "");
+                append(text, word.numbers[i]);
+            }
+            return append(text, !is_tuple ? "]" : word.number == 1 ? ",)" : ")");
+        }
+        default:
+            append(text, word.text);
+            if (word.kind == Word::Kind::Text) return;
+            append(text, "[");
+            append(text, word.number);
+            append(text, "]");
     }
-    return text + (count == 1 ? ",)" : ")");
 }
 
 // Whether the elements fill their memory without gaps or overlap, in any order of dimensions.
@@ -52,17 +71,20 @@ struct Group {
     Names names;
     int64_t index;
 
-    std::string name(size_t i) const { return indexed(names[i], index); }
+    Word name(size_t i) const { return Word(names[i], index); }
     size_t size() const { return names.count; }
 };
 
 }  // namespace
 
-void refuse(const std::string& message) { throw std::runtime_error(message); }
+void refuse(std::initializer_list<Word> words) {
+    std::string text;
+    for (const Word& word : words) append(text, word);
+    throw std::runtime_error(text);
+}
 
 void check_step(int64_t step) {
-    if (step < 1)
-        refuse("step is " + std::to_string(step) + ", expected 1 at the first step: count it before the call");
+    if (step < 1) refuse({"step is ", step, ", expected 1 at the first step: count it before the call"});
 }
 
 void check_layouts(const Operand* operands, Names names, int64_t index) {
@@ -72,26 +94,26 @@ void check_layouts(const Operand* operands, Names names, int64_t index) {
     for (size_t i = 0; i < group.size(); ++i) {
         const Operand& operand = group.operands[i];
         if (!operand.strided)
-            refuse(group.name(i) + " is sparse, expected a dense tensor: convert it with .to_dense()");
+            refuse({group.name(i), " is sparse, expected a dense tensor: convert it with .to_dense()"});
         if (!same_shape(params, operand)) {
-            refuse(group.name(i) + " has shape " + tuple_text(operand.sizes, operand.dim) + ", expected that of " +
-                   group.name(0) + ", " + tuple_text(params.sizes, params.dim) +
-                   ": pass a gradient and states that belong to the parameter");
+            refuse({group.name(i), " has shape ", tuple_text(operand.sizes, operand.dim), ", expected that of ",
+                    group.name(0), ", ", tuple_text(params.sizes, params.dim),
+                    ": pass a gradient and states that belong to the parameter"});
         }
         contiguous = contiguous && operand.contiguous;
     }
     if (contiguous || params.numel == 0) return;
     if (!is_dense(params)) {
-        refuse(group.name(0) + " has strides " + tuple_text(params.strides, params.dim) + " for shape " +
-               tuple_text(params.sizes, params.dim) +
-               ", expected elements without gaps or overlap: pass .contiguous() and copy the result back");
+        refuse({group.name(0), " has strides ", tuple_text(params.strides, params.dim), " for shape ",
+                tuple_text(params.sizes, params.dim),
+                ", expected elements without gaps or overlap: pass .contiguous() and copy the result back"});
     }
     for (size_t i = 1; i < group.size(); ++i) {
         const Operand& operand = group.operands[i];
         if (same_order(params, operand)) continue;
-        refuse(group.name(i) + " has strides " + tuple_text(operand.strides, operand.dim) + ", expected those of " +
-               group.name(0) + ", " + tuple_text(params.strides, params.dim) + ": copy it into torch.empty_like(" +
-               group.name(0) + ")");
+        refuse({group.name(i), " has strides ", tuple_text(operand.strides, operand.dim), ", expected those of ",
+                group.name(0), ", ", tuple_text(params.strides, params.dim), ": copy it into torch.empty_like(",
+                group.name(0), ")"});
     }
 }
 
@@ -105,9 +127,9 @@ void check_distinct(const Operand& operand, const char* name) {
             if (is_inside) inside += (operand.sizes[other] - 1) * operand.strides[other];
         }
         if (operand.sizes[d] == 1 || operand.strides[d] > inside) continue;
-        refuse(std::string(name) + " has strides " + tuple_text(operand.strides, operand.dim) + " for shape " +
-               tuple_text(operand.sizes, operand.dim) +
-               ", expected elements that do not overlap, since it is written: pass .contiguous() of it");
+        refuse({name, " has strides ", tuple_text(operand.strides, operand.dim), " for shape ",
+                tuple_text(operand.sizes, operand.dim),
+                ", expected elements that do not overlap, since it is written: pass .contiguous() of it"});
     }
 }
 
@@ -115,21 +137,27 @@ DType check_dtype(const Operand& operand, const char* name, int64_t index, bool 
     if (equal(operand.dtype, "float32")) return DType::Float32;
     if (equal(operand.dtype, "bfloat16")) return DType::BFloat16;
     if (equal(operand.dtype, "float16") && narrow) return DType::Float16;
-    refuse(indexed(name, index) + " is " + operand.dtype + ", expected float32" +
-           (narrow ? ", bfloat16 or float16" : " or bfloat16") + ": convert it with .to(torch.float32)" +
-           (narrow ? ", or use torch.optim, which takes other dtypes" : ""));
+    refuse({Word(name, index), " is ", operand.dtype, ", expected float32",
+            (narrow ? ", bfloat16 or float16" : " or bfloat16"), ": convert it with .to(torch.float32)",
+            (narrow ? ", or use torch.optim, which takes other dtypes" : "")});
+}
+
+DType values_dtype(const char* dtype, const char* name) {
+    if (equal(dtype, "float32")) return DType::Float32;
+    if (equal(dtype, "bfloat16")) return DType::BFloat16;
+    if (equal(dtype, "float16")) return DType::Float16;
+    refuse({name, " is ", dtype, ", expected float32, bfloat16 or float16: convert it with .to(torch.float32)"});
 }
 
 void check_device(const char* device, const char* expected, const char* name, int64_t index) {
     if (equal(device, expected)) return;
-    refuse(indexed(name, index) + " is on " + device + ", expected " + expected +
-           ": move it with .to(), or use the op of its device");
+    refuse({Word(name, index), " is on ", device, ", expected ", expected,
+            ": move it with .to(), or use the op of its device"});
 }
 
 void check_length(const char* name, size_t length, size_t expected) {
     if (length == expected) return;
-    refuse(std::string(name) + " has " + std::to_string(length) + " tensors, expected " + std::to_string(expected) +
-           ": pass one for each parameter");
+    refuse({name, " has ", length, " tensors, expected ", expected, ": pass one for each parameter"});
 }
 
 TensorGroup checked_group(const Operand* operands, Names names, int64_t index) {
@@ -141,29 +169,10 @@ TensorGroup checked_group(const Operand* operands, Names names, int64_t index) {
         group.data[i] = operands[i].data;
     }
     if (names.count == 4 && group.dtypes[3] != group.dtypes[2]) {
-        refuse(indexed(names[3], index) + " is " + operands[3].dtype + ", expected the dtype of " +
-               indexed(names[2], index) + ", " + operands[2].dtype + ": convert one with .to()");
+        refuse({Word(names[3], index), " is ", operands[3].dtype, ", expected the dtype of ", Word(names[2], index),
+                ", ", operands[2].dtype, ": convert one with .to()"});
     }
     return group;
-}
-
-void OptimizerIds::create(int64_t id, bool mode) {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    modes_[id] = mode;
-}
-
-bool OptimizerIds::mode(int64_t id) const {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    const auto mode = modes_.find(id);
-    if (mode != modes_.end()) return mode->second;
-    const std::string number = std::to_string(id);
-    refuse("optimizer_id " + number + " is unknown, expected one given to create_" + op_ + ": call create_" + op_ +
-           "(" + number + ", ...) first");
-}
-
-void OptimizerIds::destroy(int64_t id) {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    modes_.erase(id);
 }
 
 }  // namespace opforge::cpu

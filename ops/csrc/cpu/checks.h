@@ -1,11 +1,12 @@
 #pragma once
 
-// The checks of the optimizers' tensors, without torch.
+// The checks of an op's tensors, without torch. A message is a list of words that one function joins: strings that are
+// added up where they are thrown take longer to compile than most kernels.
 
 #include <cstdint>
-#include <map>
-#include <mutex>
-#include <string>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
 
 #include <opforge/multi_tensor.h>
 
@@ -37,8 +38,35 @@ struct Names {
     const char* operator[](size_t i) const { return items[i]; }
 };
 
+// A word of a message. It points to what it is made from.
+struct Word {
+    enum class Kind { Text, Indexed, Integer, Real, Tuple, List };
+
+    Kind kind;
+    union {
+        const char* text;
+        const int64_t* numbers;
+        double real;
+    };
+    int64_t number = 0;  // an integer or an index, or how many numbers there are
+
+    Word(const char* text_) : kind(Kind::Text), text(text_) {}
+    Word(double number_) : kind(Kind::Real), real(number_) {}
+    template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+    Word(T number_) : kind(Kind::Integer), text(nullptr), number(static_cast<int64_t>(number_)) {}
+    // name[index], or the name if the index is -1.
+    Word(const char* name, int64_t index) : kind(index < 0 ? Kind::Text : Kind::Indexed), text(name), number(index) {}
+    Word(Kind kind_, const int64_t* numbers_, int64_t count) : kind(kind_), numbers(numbers_), number(count) {}
+};
+
+// Numbers as Python writes a tuple, (2, 3) or (2,), and as it writes a list.
+inline Word tuple_text(const int64_t* numbers, int64_t count) { return {Word::Kind::Tuple, numbers, count}; }
+inline Word list_text(const int64_t* numbers, int64_t count) { return {Word::Kind::List, numbers, count}; }
+
 // Throws std::runtime_error. Messages state the value, what was expected, and what to do.
-[[noreturn]] void refuse(const std::string& message);
+[[noreturn, gnu::cold]] void refuse(std::initializer_list<Word> words);
+
+inline bool equal(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
 
 // Throws if an operand is not on `expected`. `index` is its index in the list `name`, or -1 if that is not a list.
 void check_device(const char* device, const char* expected, const char* name, int64_t index);
@@ -56,28 +84,13 @@ void check_distinct(const Operand& operand, const char* name);
 // Throws if no kernel supports the dtype. float16 is supported only if `narrow`.
 DType check_dtype(const Operand& operand, const char* name, int64_t index, bool narrow);
 
+// Throws if kernels that take any of the three dtypes do not support this one.
+DType values_dtype(const char* dtype, const char* name);
+
 // Throws if the step is not counted from 1.
 void check_step(int64_t step);
 
 // Checks one parameter's operands and returns them for a kernel. `index` as for check_layouts.
 TensorGroup checked_group(const Operand* operands, Names names, int64_t index);
-
-// What create_* stores for later calls under the caller's id: one mode.
-class OptimizerIds {
-public:
-    // `op` is the part of the function's name after create_, such as "adam".
-    explicit OptimizerIds(const char* op) : op_(op) {}
-
-    // Replaces the mode of an earlier call with the same id.
-    void create(int64_t id, bool mode);
-    bool mode(int64_t id) const;
-    // An unknown id is not an error, so destroying twice is allowed.
-    void destroy(int64_t id);
-
-private:
-    const char* op_;
-    mutable std::mutex mutex_;
-    std::map<int64_t, bool> modes_;
-};
 
 }  // namespace opforge::cpu
