@@ -121,6 +121,11 @@ def _make_folder(path: str, root: str) -> None:
         make_folder(os.path.dirname(root), 0o755)
     make_folder(path)  # with mode 0700: whatever the umask, nobody else can put a file there meanwhile
     while len(path) >= len(root):
-        if stat.S_IMODE(os.stat(path).st_mode) != 0o755:  # another user's has its mode already
-            os.chmod(path, 0o755)
+        _set_mode(path, 0o755)
         path = os.path.dirname(path)
+
+
+def _set_mode(path: str, mode: int) -> None:
+    """Sets a mode whatever the umask. A mode that is right already is not set: the file may be another user's."""
+    if stat.S_IMODE(os.stat(path).st_mode) != mode:
+        os.chmod(path, mode)
