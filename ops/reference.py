@@ -55,36 +55,6 @@ def adam(
     return param - lr / correction1 * exp_avg / denominator, exp_avg, exp_avg_sq
 
 
-def adam_rollback(
-    param: Tensor,
-    grad: Tensor,
-    exp_avg: Tensor,
-    exp_avg_sq: Tensor,
-    *,
-    step: int,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    adamw_mode: bool = True,
-    bias_correction: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the inputs of `adam`, given its results and the gradient.
-
-    beta1, beta2 and 1 - lr * weight_decay must not be 0.
-    """
-    correction1, correction2 = corrections(step, beta1, beta2, bias_correction)
-    param = param + lr / correction1 * exp_avg / (exp_avg_sq.sqrt() / math.sqrt(correction2) + eps)
-    if adamw_mode:
-        param = param / (1.0 - lr * weight_decay)
-    else:
-        grad = grad + weight_decay * param
-    exp_avg = (exp_avg - (1.0 - beta1) * grad) / beta1
-    exp_avg_sq = (exp_avg_sq - (1.0 - beta2) * grad * grad) / beta2
-    return param, exp_avg, exp_avg_sq.clamp_min(0.0)
-
-
 def adagrad(
     param: Tensor,
     grad: Tensor,
@@ -178,12 +148,6 @@ def quantize(values: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor
     levels = 2.0 ** (bits - 1)
     scale, offset = group_params(values, bits, symmetric)
     return ((values - offset) / scale).round().clamp(-levels, levels - 1), scale, offset
-
-
-def swizzled(groups: Tensor, pipeline_size: int, nodes: int, devices_per_node: int) -> Tensor:
-    """Returns the rows of [groups, ...] in the order in which swizzle_quant writes them."""
-    partitions = groups.reshape(nodes, devices_per_node, pipeline_size, -1, *groups.shape[1:])
-    return partitions.movedim(2, 0).transpose(1, 2).reshape(groups.shape)
 
 
 def attention(

@@ -132,11 +132,10 @@ class Claim:
             progress = (fields.get("who"), fields.get("progress"))
             if progress != before:
                 advanced = now
-            has_ended = stored is None or state == "failed"
-            if has_ended and not is_first:
+            if not is_first and (stored is None or state == "failed"):
                 return None
             is_stalled = now - changed > VOID_SECONDS or now - advanced > STALLED_SECONDS
-            if has_ended or is_stalled:
+            if stored is None or state == "failed" or is_stalled:
                 if self.take(stored):
                     return self
                 is_first = False

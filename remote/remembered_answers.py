@@ -97,14 +97,9 @@ def failure(remote: Remote) -> str:
     return f"it failed {time.time() - value['at']:.0f} s ago and is left alone for a minute: {value['reason']}"
 
 
-def not_asked(remote: Remote, unsigned: str = "") -> str:
-    """Returns why a remote must not be asked now; empty if it may.
-
-    `unsigned` is why one with unsigned=1 never is, unless that is empty.
-    """
-    if settings.offline() and not remote.is_local:
-        return OFFLINE
-    return unsigned if unsigned and remote.is_unsigned else failure(remote)
+def not_asked(remote: Remote) -> str:
+    """Returns why a remote must not be asked now; empty if it may."""
+    return OFFLINE if settings.offline() and not remote.is_local else failure(remote)
 
 
 class Noted(NamedTuple):

@@ -198,19 +198,22 @@ def result(text: str) -> str | None:
     return RESULTS.get(text)
 
 
+ARGUMENTS = {
+    r"c10::fromInt(?:ArrayRefSlow|64Slow)?\((\w+)\)": r"\1",
+    r"(\w+)\.has_value\(\) \? ::std::make_optional\(c10::fromIntArrayRefSlow\(\*\1\)\) : .*": r"\1",
+    r"(\w+)\.has_value\(\) \? ::std::make_optional\(c10::SymInt\(\*\1\)\) : .*": r"\1",
+    r"c10::optTypeMetaToScalarType\((\w+)\.dtype_opt\(\)\)": r"\1.scalar_type_opt()",
+    r"c10::impl::check_tensor_options_and_extract_memory_format\((\w+), (\w+)\)": r"facade::memory_format(\1, \2)",
+    r"const_cast<Tensor&>\(\*this\)|\(at::Tensor&\)\*this": "*this",
+}
+"""Parts of an operator's call -> the facade's words for them."""
+
+
 def argument(text: str) -> str:
     """Returns an argument of the operator's call in the facade's words."""
-    text = re.sub(r"c10::fromInt(?:ArrayRefSlow|64Slow)?\((\w+)\)", r"\1", text)
-    text = re.sub(r"(\w+)\.has_value\(\) \? ::std::make_optional\(c10::fromIntArrayRefSlow\(\*\1\)\) : .*", r"\1", text)
-    text = re.sub(r"(\w+)\.has_value\(\) \? ::std::make_optional\(c10::SymInt\(\*\1\)\) : .*", r"\1", text)
-    text = re.sub(r"c10::optTypeMetaToScalarType\((\w+)\.dtype_opt\(\)\)", r"\1.scalar_type_opt()", text)
-    text = re.sub(r"\boptions\.pinned_memory_opt\(\)", "options.pinned_memory_opt()", text)
-    text = re.sub(
-        r"c10::impl::check_tensor_options_and_extract_memory_format\((\w+), (\w+)\)",
-        r"facade::memory_format(\1, \2)",
-        text,
-    )
-    return re.sub(r"const_cast<Tensor&>\(\*this\)|\(at::Tensor&\)\*this", "*this", text)
+    for pattern, words in ARGUMENTS.items():
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def declarations(

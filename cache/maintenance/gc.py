@@ -154,7 +154,7 @@ def _orphans(layout: Layout, named: pointers.Pointers, evicted: Collection[str])
     """
     if os.path.islink(layout.path("entries")):
         return []
-    kept = {folder.name for folder in listing.own_folders(layout, "entries")}.difference(evicted)
+    kept = {folder.name for folder in listing.entry_folders(layout)}.difference(evicted)
     gone = (pointer for pointer in named.files if pointer.entry not in kept)
     return [Eviction(KINDS[pointer.area], pointer.path, 0, "its entry was removed") for pointer in gone]
 

@@ -96,9 +96,9 @@ def own_children(layout: Layout, area: str) -> list[os.DirEntry[str]]:
     return [child for child in children(layout.path(area)) if is_own_name(area, child.name)]
 
 
-def own_folders(layout: Layout, area: str) -> list[os.DirEntry[str]]:
-    """Returns the folders among `own_children`, without links."""
-    return [child for child in own_children(layout, area) if child.is_dir(follow_symlinks=False)]
+def entry_folders(layout: Layout) -> list[os.DirEntry[str]]:
+    """Returns the entries' folders among `own_children`, without links."""
+    return [child for child in own_children(layout, "entries") if child.is_dir(follow_symlinks=False)]
 
 
 def stat_of(path: str) -> os.stat_result | None:
@@ -131,7 +131,7 @@ def measured(layout: Layout, last_uses: Mapping[str, float]) -> list[MeasuredEnt
 
     `last_uses` are the entries' last uses, by the store's pointers.
     """
-    folders = own_folders(layout, "entries")
+    folders = entry_folders(layout)
     return [entry for folder in folders if (entry := _measured(folder, last_uses.get(folder.name, 0.0)))]
 
 

@@ -43,7 +43,7 @@ def verify(
     checked and the number of all. With `keys` these entries alone are checked.
     """
     checked, began = [], time.perf_counter()
-    folders = [folder for folder in listing.own_folders(layout, "entries") if keys is None or folder.name in keys]
+    folders = [folder for folder in listing.entry_folders(layout) if keys is None or folder.name in keys]
     for number, folder in enumerate(folders):
         problem, record = "", listing.record_of(layout, folder.name) or {}
         try:

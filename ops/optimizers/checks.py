@@ -22,14 +22,14 @@ def check_range(owner: str, name: str, value: Any, low: float, high: float | Non
     raise ValueError(f"{owner}: {name} is {value!r}, expected {expected}")
 
 
-def check_pair(owner: str, name: str, values: Any, low: float, high: float) -> None:
-    """Raises ValueError unless `values` are two numbers with low <= number < high."""
+def check_betas(owner: str, betas: Any) -> None:
+    """Raises ValueError unless `betas` are two numbers in [0, 1)."""
     try:
-        first, second = values
+        first, second = betas
     except (TypeError, ValueError):
-        raise ValueError(f"{owner}: {name} is {values!r}, expected two numbers") from None
-    check_range(owner, f"{name}[0]", first, low, high)
-    check_range(owner, f"{name}[1]", second, low, high)
+        raise ValueError(f"{owner}: betas is {betas!r}, expected two numbers") from None
+    check_range(owner, "betas[0]", first, 0.0, 1.0)
+    check_range(owner, "betas[1]", second, 0.0, 1.0)
 
 
 def check_real(owner: str, group: int, params: Sequence[Tensor]) -> None:

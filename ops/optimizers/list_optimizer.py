@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .checks import check_pair, check_pairs, check_range, check_real, check_states
+from .checks import check_betas, check_pairs, check_range, check_real, check_states
 from .hooks import wrapped_if_observed
 from .launch import Group, Launch, State
 from .sharding import check_whole, is_sharded, local_launch
@@ -68,7 +68,7 @@ class ListOptimizer(Optimizer):
         for name in self.non_negative:
             check_range(owner, name, group[name], 0.0)
         if "betas" in group:
-            check_pair(owner, "betas", group["betas"], 0.0, 1.0)
+            check_betas(owner, group["betas"])
         if group.get("amsgrad"):
             raise ValueError(f"{owner}: amsgrad is True, expected False: {self.amsgrad_advice}")
 

@@ -122,35 +122,8 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
 
         return self._collective(call, tensors, opts)
 
-    def allgather(
-        self, output_lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
-    ) -> CallInGroup:
-        """Gathers each input on every rank."""
-
-        def call() -> None:
-            for outputs, tensor in zip(output_lists, inputs, strict=True):
-                self._group.all_gather(outputs, tensor, _seconds(opts))
-
-        return self._collective(call, output_lists, opts)
-
-    def allgather_coalesced(
-        self, output_lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
-    ) -> CallInGroup:
-        """Gathers each input on every rank."""
-        # output_lists[i][j]: of rank i, its j-th tensor in older torch; the inputs' order in this one.
-        return self.allgather(output_lists, inputs, opts)
-
-    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> CallInGroup:
-        """Gathers the tensors of all ranks in one."""
-        call = lambda: self._group.all_gather(output, tensor, _seconds(opts))  # noqa: E731
-        return self._collective(call, [output], opts)
-
-    _allgather_base = all_gather_single
-
-    def all_gather_single_coalesced(
-        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
-    ) -> CallInGroup:
-        """Gathers each input in one tensor."""
+    def allgather(self, outputs: Sequence[Any], inputs: Sequence[Tensor], opts: Any = None) -> CallInGroup:
+        """Gathers each input on every rank: in a list of tensors, or in one tensor."""
 
         def call() -> None:
             for output, tensor in zip(outputs, inputs, strict=True):
@@ -158,7 +131,15 @@ class SharedMemoryGroup(Base):  # type: ignore[misc]
 
         return self._collective(call, outputs, opts)
 
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    # outputs[i][j]: of rank i, its j-th tensor in older torch; the inputs' order in this one.
+    allgather_coalesced = allgather
+    all_gather_single_coalesced = allgather_into_tensor_coalesced = allgather
+
+    def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> CallInGroup:
+        """Gathers the tensors of all ranks in one."""
+        return self.allgather([output], [tensor], opts)
+
+    _allgather_base = all_gather_single
 
     def gather(self, output_lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> CallInGroup:
         """Gathers each input on the root."""

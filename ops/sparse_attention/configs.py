@@ -177,7 +177,7 @@ class VariableSparsityConfig(SparsityConfig):
         horizontal_global_attention: bool = False,
     ) -> None:
         super().__init__(num_heads, block, different_layout_per_head)
-        check_sizes("local_window_blocks", local_window_blocks)
+        check_sizes(local_window_blocks)
         check_ranges(global_block_indices, global_block_end_indices)
         check_direction(attention, horizontal_global_attention)
         self.num_random_blocks = num_random_blocks

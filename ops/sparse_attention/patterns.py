@@ -24,10 +24,10 @@ def check_fits(name: str, number: int, blocks: int) -> None:
         raise ValueError(f"{name} is {number}, expected at most {blocks}, the blocks of the sequence")
 
 
-def check_sizes(name: str, sizes: Sequence[int]) -> None:
+def check_sizes(sizes: Sequence[int]) -> None:
     """Raises ValueError unless there is a size, and each is 1 or more: windows of 0 blocks would never end."""
     if not sizes or min(sizes) < 1:
-        raise ValueError(f"{name} is {list(sizes)}, expected one number or more, each of them 1 or more")
+        raise ValueError(f"local_window_blocks is {list(sizes)}, expected one number or more, each of them 1 or more")
 
 
 def check_ranges(starts: Sequence[int], ends: Sequence[int] | None) -> None:

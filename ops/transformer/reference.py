@@ -27,14 +27,6 @@ def token_scatter(activations: Tensor, part: Tensor, indices: Tensor, batch_firs
     return activations.scatter(dimension, rows[..., None].expand_as(part), part)
 
 
-def mask_gather(mask: Tensor, indices: Tensor) -> Tensor:
-    """Returns the rows and columns of each sequence's mask that each layer retains."""
-    layers = [
-        torch.stack([mask[number][:, row][:, :, row] for number, row in enumerate(layer.long())]) for layer in indices
-    ]
-    return torch.stack(layers) if layers else mask.new_empty((0, mask.shape[0], 1, 0, 0))
-
-
 def channel_bias_add(
     rows: Tensor, bias: Tensor, other: Tensor | None = None, other_bias: Tensor | None = None
 ) -> Tensor:

@@ -318,7 +318,7 @@ class Evoformer:
         options = Options(biases, None, None, 0, multiplied, scale, False)
         check_shapes(EVOFORMER, q, k, v, options)
         _check_results(q, {"out": (out, q.shape)})
-        _check_sums("log_sums", log_sums, q)
+        _check_sums(log_sums, q)
         result, sums = forward(q, k, v, options, out)
         _give(out, result)
         places = log_sums.shape[-1]
@@ -347,7 +347,7 @@ class Evoformer:
         check_shapes(EVOFORMER, q, k, v, options)
         results = {"dq": (dq, q.shape), "dk": (dk, k.shape), "dv": (dv, k.shape)}
         _check_results(q, {"dout": (dout, q.shape), "out": (out, q.shape), **results})
-        _check_sums("log_sums", log_sums, q)
+        _check_sums(log_sums, q)
         _check_gradients(dbiases, biases, q)
         outer, inner, length, heads, _ = q.shape
         sums = log_sums.reshape(outer, inner, heads, log_sums.shape[-1])[..., : 2 * length]
@@ -374,12 +374,12 @@ def _check_results(q: Tensor, tensors: Mapping[str, tuple[Tensor, torch.Size]]) 
             raise ValueError(f"{EVOFORMER}: {name} has shape {tuple(tensor.shape)}, expected {tuple(shape)}")
 
 
-def _check_sums(name: str, sums: Tensor, q: Tensor) -> None:
+def _check_sums(sums: Tensor, q: Tensor) -> None:
     outer, inner, length, heads, _ = q.shape
     fits = sums.dim() > 0 and sums.shape[-1] >= length and sums.numel() == outer * inner * heads * sums.shape[-1]
     if not fits or sums.dtype != torch.float32 or sums.device != q.device:
         raise ValueError(
-            f"{EVOFORMER}: {name} is {sums.dtype} of shape {tuple(sums.shape)} on {sums.device}, expected "
+            f"{EVOFORMER}: log_sums is {sums.dtype} of shape {tuple(sums.shape)} on {sums.device}, expected "
             f"torch.float32 ({outer * inner}, {heads}, {length} or more) on {q.device}"
         )
 

@@ -78,18 +78,14 @@ def test_a_step_is_the_same_wherever_the_operands_lie_beside_each_other(cpu_adam
 def test_a_rollback_restores_the_state_before_the_step(cpu_adam):
     cpu_adam.create_adam(902, 1e-3, 0.9, 0.999, 1e-8, 0.0, True, False)
     cpu_adam.create_adam(903, 1e-3, 0.9, 0.999, 1e-8, 0.0, False, False)
-    for number, adamw_mode in ((902, True), (903, False)):
+    for number in (902, 903):
         before = inputs(4099)
         after = [tensor.clone() for tensor in before]
         arguments = (number, 7, 1e-2, 0.9, 0.999, 1e-8, 0.1, True)
         cpu_adam.adam_update(*arguments, *after)
-        expected = reference.adam_rollback(
-            *(tensor.double() for tensor in after), **{**ADAM, "step": 7}, adamw_mode=adamw_mode
-        )
         cpu_adam.adam_rollback(*arguments, *after)
-        for restored, start, exact in zip((after[0], *after[2:]), (before[0], *before[2:]), expected, strict=True):
+        for restored, start in zip((after[0], *after[2:]), (before[0], *before[2:]), strict=True):
             torch.testing.assert_close(restored, start, rtol=2e-6, atol=2e-6)
-            torch.testing.assert_close(restored.double(), exact, rtol=2e-6, atol=2e-6)
         cpu_adam.destroy_adam(number)
 
 

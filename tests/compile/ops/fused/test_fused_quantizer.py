@@ -159,8 +159,9 @@ def test_swizzled_groups_are_in_the_order_of_sending(op, bits, symmetric, pipeli
     codes, params = op.quantize(tensor, groups, bits, kind(op, symmetric))
     moved, moved_params = op.swizzle_quant(tensor, groups, bits, kind(op, symmetric), pipeline, nodes, devices)
     assert moved.dim() == 1
-    assert torch.equal(moved.view(groups, -1), reference.swizzled(codes, pipeline, nodes, devices))
-    assert torch.equal(moved_params, reference.swizzled(params, pipeline, nodes, devices))
+    for sent, rows in ((moved.view(groups, -1), codes), (moved_params, params)):
+        partitions = rows.reshape(nodes, devices, pipeline, -1, *rows.shape[1:])
+        assert torch.equal(sent, partitions.movedim(2, 0).transpose(1, 2).reshape(rows.shape))
 
 
 def test_the_swizzle_of_two_nodes_of_four_devices(op):
