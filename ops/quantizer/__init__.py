@@ -196,7 +196,9 @@ def _codes_shape(values: Tensor, num_bits: int) -> list[int]:
 
 
 def _params(values: Tensor, groups: int, quant_type: int) -> Tensor:
-    return torch.empty((max(groups, 0), 1 if quant_type == Symmetric else 2), dtype=torch.float32, device=values.device)
+    shape = (max(groups, 0), 1 if quant_type == Symmetric else 2)
+    make = torch.empty if values.numel() else torch.zeros  # the op writes nothing for groups without a value
+    return make(shape, dtype=torch.float32, device=values.device)
 
 
 def functions(op: Any) -> dict[str, Any]:

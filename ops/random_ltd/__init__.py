@@ -128,7 +128,8 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        return gather_tokens(gradients[0], *ctx.saved_tensors, ctx.batch_first), None, None, None
+        (indices,) = ctx.saved_tensors
+        return gather_tokens(gradients[0], indices, ctx.batch_first), None, None, None
 
 
 class _Scatter(torch.autograd.Function):

@@ -45,6 +45,12 @@ def test_the_cases_hold_for_the_gpus_source_too(op):
     cases.check_results(QuantizerBuilder, op)
 
 
+def test_groups_without_a_value_have_params_of_zero(op, monkeypatch):
+    monkeypatch.setattr(torch, "empty", lambda *shape, **options: torch.full(*shape, 77, **options))
+    codes, params = op.quantize(torch.zeros(0, 8), 4, 8, op.Asymmetric)
+    assert codes.shape == (0, 8) and params.tolist() == [[0.0, 0.0]] * 4
+
+
 @pytest.mark.parametrize("elements", [40_000, 140_000])
 def test_a_group_may_be_as_large_as_a_cluster_of_blocks_and_larger(op, elements):
     """Eight blocks hold 131,072 values of 32 bits; the rest is read again. The extremes are in the first part."""
