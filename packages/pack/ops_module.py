@@ -45,6 +45,12 @@ _NAMESPACE = _register()
 ops = getattr(torch.ops, _NAMESPACE)
 
 
+def _functions():
+    """Returns the names of the ops: dir(ops) has only those that were looked up."""
+    names = (name.partition("::") for name in torch._C._dispatch_get_all_op_names())
+    return sorted({name.partition(".")[0] for namespace, _, name in names if namespace == _NAMESPACE})
+
+
 def add_op_namespace_prefix(op_name: str) -> str:
     """Returns the name of an op with its namespace, as torch.library takes it."""
     return f"{_NAMESPACE}::{op_name}"
@@ -165,6 +171,7 @@ def add_op_namespace_prefix(op_name: str) -> str:
 INIT = '''\
 """The functions of @NAME@. Written by `opforge pack`."""
 
+from . import _ops
 from ._ops import ops
 
 
@@ -175,7 +182,8 @@ def __getattr__(name):
 
 
 def __dir__():
-    return [*globals(), *(name for name in dir(ops) if not name.startswith("_"))]
+    names = getattr(_ops, "_functions", lambda: dir(ops))()
+    return [*globals(), *(name for name in names if not name.startswith("_"))]
 '''
 
 

@@ -26,7 +26,6 @@ FALLBACK_ERRORS = (BuilderError, NotKept, OpIncompatibleError, ToolchainError, T
 """Errors that opforge raises before it compiles anything: torch may succeed. A compile error has no fallback."""
 _not_kept: list[str] = []
 """The first extension of this process that was left to torch because nothing is kept."""
-SUFFIXES = {"cuda": (".cu", ".cuh", ".hip"), "sycl": (".sycl",)}
 FUNCTIONS = {"load": "load", "load_inline": "load_inline", "_jit_compile": "load"}
 """The functions of torch's module that are replaced, with opforge's. Projects call the last one directly too."""
 _left_to_torch = threading.local()
@@ -137,24 +136,14 @@ def _translate(function: str, arguments: dict[str, Any], nvcc_flags: Sequence[st
         # A compiler ignores a folder that does not exist; a builder raises an error.
         paths = _as_list(arguments["extra_include_paths"])
         options["extra_include_paths"] = [path for path in paths if os.path.isdir(path)]
-    for kind, common_flags in (("cuda", nvcc_flags), ("sycl", ())):
-        # torch passes these only to a compiler of device code. Callers may set them for all extensions alike.
-        flags = options.pop(f"extra_{kind}_cflags", None) or ()
-        if _has_code(function, arguments, kind):
-            options[f"extra_{kind}_cflags"] = [*common_flags, *_split(flags)]
+    for name, common_flags in (("extra_cuda_cflags", nvcc_flags), ("extra_sycl_cflags", ())):
+        options[name] = [*common_flags, *_split(arguments.get(name) or ())]
     if arguments.get("is_python_module", True):
         options["abi"] = abi.TORCH  # a Python module is expected, whatever else the sources hold
     elif function == "load":
         sources = jit_builders.read_sources(_as_list(arguments["sources"]))
         options["abi"] = abi.STABLE if jit_builders.detect_abi(sources) == abi.STABLE else abi.TORCH
     return options
-
-
-def _has_code(function: str, arguments: dict[str, Any], kind: str) -> bool:
-    """Returns whether there is code for CUDA ("cuda") or for SYCL ("sycl")."""
-    if arguments.get(f"with_{kind}") or arguments.get(f"{kind}_sources"):
-        return True
-    return function == "load" and any(str(path).endswith(SUFFIXES[kind]) for path in _as_list(arguments["sources"]))
 
 
 def _as_list(paths: str | Sequence[str]) -> Sequence[str]:
