@@ -20,7 +20,7 @@ _torch_ops: set[str] = set()  # the names of the loaded ops of the `torch` ABI
 WITHDRAWS = 2
 """The first interface whose libraries remove their kernels for ops of other libraries, and register them again."""
 _others: dict[str, tuple[int, list[str]]] = {}
-"""Entry -> its library's handle, and the ops of other libraries for which it has kernels. 0 for one before WITHDRAWS."""
+"""Entry -> its library's handle (0 before WITHDRAWS), and the ops of other libraries for which it has kernels."""
 _in_force: dict[tuple[str, str], list[str]] = {}
 """Op and the folder of its sources, where a version has such kernels -> the entry that was loaded last. Before it are
 others whose kernels may still be there, while the change is made, or if a signal ended it."""

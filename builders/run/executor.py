@@ -25,7 +25,7 @@ from opforge.cache.single_flight import BuildResult
 from opforge.errors import CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
-from opforge.foundation.environment import HEADER_VARIABLES
+from opforge.foundation.environment import COMPILER_VARIABLES, HEADER_VARIABLES
 from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from . import diagnostics, library_record, ninja
@@ -40,6 +40,7 @@ from .reads.surroundings import Surroundings
 ATTEMPTS = 3
 """How often a build is run again because a source changed while it was compiled."""
 
+OTHER_COMPILER = "the compiler was replaced during the build. Load the op again: it is built with the new one"
 REAL_NAMES = ("-ffile-prefix-map=", "-fdebug-prefix-map=")
 """The flag by which files have the names of roots, and the one that leaves __FILE__ as it is."""
 
@@ -203,6 +204,8 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             elif has_day and Answer(DAY, (("", day),)) not in inputs.answers:
                 changed = ["the day changed, and a file has __DATE__"]
             elif not changed or looked_for == looked_for_before:
+                if _other_compiler(job):
+                    raise UnstableInputError(f"{job.plan.op}: {OTHER_COMPILER}", job.plan.op)
                 attempt.keep(of_units)
                 return Run(inputs.without([OPFORGE_ABI.name]), stamps, attempt.reused_titles(), attempt.output)
         elif number == ATTEMPTS - 2:
@@ -210,6 +213,16 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
             written = changed
         attempt.remove_objects()
     raise UnstableInputError.of(job.plan.op, changed)
+
+
+def _other_compiler(job: Job) -> bool:
+    """Returns whether another compiler is found now than the one that the plan and its keys name.
+
+    If another thread has set variables since, it cannot be told: they are a part of a compiler's identity.
+    """
+    known = dict(job.plan.environment)
+    is_same = all(os.environ.get(name, "") == known.get(name, "") for name in {*known, *COMPILER_VARIABLES})
+    return is_same and job.toolchain.has_changed()
 
 
 def _changed(

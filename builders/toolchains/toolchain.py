@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
@@ -12,6 +13,7 @@ from opforge.cache.filesystem.disk import Disk
 from opforge.cache.layout import Layout
 from opforge.cache.records.inputs import RootedPath
 from opforge.errors import BuilderError, OpIncompatibleError
+from opforge.foundation.lazy import cached_property
 
 
 class DevicePart(NamedTuple):
@@ -61,6 +63,13 @@ class Toolchain(ABC):
 
         The first call may start the compiler; `find_toolchain` makes it. Raises ToolchainError.
         """
+
+    def has_changed(self) -> bool:
+        """Returns whether another program, or another file of its own, is found now than when the plan was made."""
+        again, kind = copy.copy(self), type(self)
+        for name in [name for name in vars(self) if isinstance(getattr(kind, name, None), cached_property)]:
+            del again.__dict__[name]
+        return again.identity() != self.identity()
 
     def unlisted_files(self) -> list[str]:
         """Returns the compiler's own files that it may read for each source and does not list: headers, specs."""
@@ -139,6 +148,9 @@ class HostedToolchain(Toolchain):
     """A toolchain beside a C++ compiler, which compiles the sources of the host, links, and answers for both."""
 
     host: Toolchain
+
+    def has_changed(self) -> bool:
+        return super().has_changed() or self.host.has_changed()
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         return self.host.environment()

@@ -8,6 +8,8 @@ import shutil
 import pytest
 from support import sample_ops, text_files
 
+from opforge.errors import UnstableInputError
+
 WHICH = sample_ops.EXPORT + " int value() {\n#ifdef __clang__\n  return 2;\n#else\n  return 1;\n#endif\n}\n"
 CLANG = shutil.which("clang++")
 needs_clang = pytest.mark.skipif(CLANG is None, reason="needs clang++ (apt install clang)")
@@ -94,6 +96,17 @@ def test_a_link_that_is_switched_while_a_process_lives_is_seen_by_its_next_build
     switch(link, CLANG)
     second = cls().build()
     assert second.origin == "built" and second.key != first.key
+
+
+@needs_clang
+def test_what_another_compiler_built_than_that_of_the_plan_is_not_stored(tmp_path, load, own_store):
+    link, _switched, _target = one_link(tmp_path)
+    body = f'case "$*" in *plain.cpp*) ln -sfn {CLANG} {link};; esac\nexec {shutil.which("g++")} "$@"'
+    switch(link, text_files.write_script(tmp_path, "g++", body))
+    with pytest.raises(UnstableInputError, match=r"the compiler was replaced during the build\. Load the op again"):
+        load(CXX=link)
+    assert not any(name.endswith((".so", ".o")) for _at, _folders, files in os.walk(own_store) for name in files)
+    assert load(CXX=link) == "2 built"
 
 
 def test_compilers_that_share_one_driver_are_told_apart(tmp_path, load):
