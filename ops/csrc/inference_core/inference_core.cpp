@@ -141,6 +141,13 @@ void bias_activation(StableIValue* stack, uint64_t, uint64_t) {
     });
 }
 
+// Replaces whole vectors of floats. It is compiled once for all dtypes, and called once for each block.
+[[gnu::noinline]] void activate_floats(Activation activation, float* data, int64_t count) {
+    with_activation(activation, [&](const auto& activate) {
+        for (int64_t k = 0; k < count; k += Vec::kWidth) store(data + k, activate(load(data + k)));
+    });
+}
+
 void gated_activation(StableIValue* stack, uint64_t, uint64_t) {
     Arguments arguments(stack);
     arguments.tensor();
@@ -170,22 +177,20 @@ void gated_activation(StableIValue* stack, uint64_t, uint64_t) {
     if (in.numel == 0) return;
     with_dtype(in.kind, [&](auto type) {
         using T = typename decltype(type)::type;
-        with_activation(activation, [&](const auto& activate) {
-            each_row(in.numel / columns, columns * in.item, [&](int64_t begin, int64_t end) {
-                alignas(64) float pairs[2 * kBlock] = {}, gates[kBlock];
-                for (int64_t row = begin; row < end; ++row) {
-                    for (int64_t at = 0; at < columns / 2; at += kBlock) {
-                        const int64_t count = std::min(kBlock, columns / 2 - at);
-                        load_biased<T>(in.as<const T>() + row * columns + 2 * at,
-                                       bias.data ? bias.as<const T>() + 2 * at : nullptr, 2 * count, pairs);
-                        const int64_t whole = whole_vectors(count);
-                        for (int64_t k = 0; k < whole; ++k) gates[k] = pairs[2 * k];
-                        for (int64_t k = 0; k < whole; k += Vec::kWidth) store(gates + k, activate(load(gates + k)));
-                        for (int64_t k = 0; k < count; ++k) gates[k] *= pairs[2 * k + 1];
-                        from_floats(gates, count, out.as<T>() + row * (columns / 2) + at);
-                    }
+        each_row(in.numel / columns, columns * in.item, [&](int64_t begin, int64_t end) {
+            alignas(64) float pairs[2 * kBlock] = {}, gates[kBlock];
+            for (int64_t row = begin; row < end; ++row) {
+                for (int64_t at = 0; at < columns / 2; at += kBlock) {
+                    const int64_t count = std::min(kBlock, columns / 2 - at);
+                    load_biased<T>(in.as<const T>() + row * columns + 2 * at,
+                                   bias.data ? bias.as<const T>() + 2 * at : nullptr, 2 * count, pairs);
+                    const int64_t whole = whole_vectors(count);
+                    for (int64_t k = 0; k < whole; ++k) gates[k] = pairs[2 * k];
+                    activate_floats(activation, gates, whole);
+                    for (int64_t k = 0; k < count; ++k) gates[k] *= pairs[2 * k + 1];
+                    from_floats(gates, count, out.as<T>() + row * (columns / 2) + at);
                 }
-            });
+            }
         });
     });
 }

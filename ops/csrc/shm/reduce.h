@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace opforge::shm {
 
@@ -25,23 +24,25 @@ inline Reduction reduction(uint32_t dtype, uint32_t op) {
 
 size_t size_of(uint32_t dtype);
 
-// The bytes that a loop keeps between its inputs: in the L1 cache, and `out` may be an input.
+// The bytes that are kept between the inputs: in the L1 cache, and `out` may be an input.
 constexpr size_t kBlock = 4096;
 
-// For types without a Vec. `Rule::next` adds an input to the values of those before.
+// For types without a Vec, of `item` bytes. `add` adds an input to the values of those before.
+void reduce_blocks(void* out, const void* const* inputs, uint32_t ranks, size_t count, size_t item,
+                   void (*add)(void* sums, const void* input, size_t count));
+
+// The loop is a function of its own: within the loop over the ranks the compiler takes two ranks at once, without
+// vectors.
 template <typename T, typename Rule>
-void reduce_blocks(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
-    constexpr size_t kMost = kBlock / sizeof(T);
-    for (size_t begin = 0; begin < count; begin += kMost) {
-        const size_t size = count - begin < kMost ? count - begin : kMost;
-        T sums[kMost];
-        std::memcpy(sums, static_cast<const T*>(inputs[0]) + begin, size * sizeof(T));
-        for (uint32_t rank = 1; rank < ranks; ++rank) {
-            const T* input = static_cast<const T*>(inputs[rank]) + begin;
-            for (size_t i = 0; i < size; ++i) sums[i] = Rule::next(sums[i], input[i]);
-        }
-        std::memcpy(static_cast<T*>(out) + begin, sums, size * sizeof(T));
-    }
+void add_input(void* __restrict sums, const void* __restrict input, size_t count) {
+    T* const to = static_cast<T*>(sums);
+    const T* const from = static_cast<const T*>(input);
+    for (size_t i = 0; i < count; ++i) to[i] = Rule::next(to[i], from[i]);
+}
+
+template <typename T, typename Rule>
+void reduce_each(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
+    reduce_blocks(out, inputs, ranks, count, sizeof(T), add_input<T, Rule>);
 }
 
 }  // namespace opforge::shm

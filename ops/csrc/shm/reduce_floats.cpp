@@ -1,6 +1,8 @@
 // fp32, bf16 and fp16 through Vec: the 16-bit types are converted once before and once after. fp64 by plain loops.
 // min and max return NaN if any rank has one, as torch.amin does.
 
+#include <cstring>
+
 #include "../cpu/vec.h"
 #include "reduce.h"
 
@@ -89,7 +91,7 @@ struct Max {
 };
 
 void average_doubles(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
-    reduce_blocks<double, Sum>(out, inputs, ranks, count);
+    reduce_each<double, Sum>(out, inputs, ranks, count);
     double* result = static_cast<double*>(out);
     for (size_t i = 0; i < count; ++i) result[i] /= ranks;
 }
@@ -97,13 +99,13 @@ void average_doubles(void* out, const void* const* inputs, uint32_t ranks, size_
 Reduction of_doubles(Op op) {
     switch (op) {
         case kSum:
-            return reduce_blocks<double, Sum>;
+            return reduce_each<double, Sum>;
         case kProduct:
-            return reduce_blocks<double, Product>;
+            return reduce_each<double, Product>;
         case kMin:
-            return reduce_blocks<double, Min>;
+            return reduce_each<double, Min>;
         case kMax:
-            return reduce_blocks<double, Max>;
+            return reduce_each<double, Max>;
         case kAverage:
             return average_doubles;
         default:

@@ -2,6 +2,7 @@
 // of the exact sum, rounded towards zero. Of bools, sum and max are "any", product and min are "all"; they have no
 // average.
 
+#include <cstring>
 #include <type_traits>
 
 #include "reduce.h"
@@ -48,22 +49,26 @@ struct Xor {
 // Bits do not depend on the type: those of all types are reduced as bytes.
 template <typename Rule, size_t kSize>
 void reduce_bits(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
-    reduce_blocks<uint8_t, Rule>(out, inputs, ranks, count * kSize);
+    reduce_each<uint8_t, Rule>(out, inputs, ranks, count * kSize);
 }
 
 template <typename T>
 void average(void* out, const void* const* inputs, uint32_t ranks, size_t count) {
     using Exact = std::conditional_t<(sizeof(T) < 4), int32_t, std::conditional_t<(sizeof(T) < 8), int64_t, __int128>>;
-    constexpr size_t kMost = kBlock / sizeof(Exact);
+    using Divisor = std::conditional_t<(sizeof(T) < 4), int32_t, uint32_t>;
+    constexpr size_t kMost = 512;
+    const auto divisor = static_cast<Divisor>(ranks);
     for (size_t begin = 0; begin < count; begin += kMost) {
         const size_t size = count - begin < kMost ? count - begin : kMost;
-        Exact sums[kMost] = {};
-        for (uint32_t rank = 0; rank < ranks; ++rank) {
-            const T* input = static_cast<const T*>(inputs[rank]) + begin;
-            for (size_t i = 0; i < size; ++i) sums[i] += input[i];
+        const auto input = [=](uint32_t rank) { return static_cast<const T*>(inputs[rank]) + begin; };
+        Exact sums[kMost];
+        for (size_t i = 0; i < size; ++i) sums[i] = input(0)[i];
+        for (uint32_t rank = 1; rank < ranks; ++rank) {
+            const T* const from = input(rank);
+            for (size_t i = 0; i < size; ++i) sums[i] += from[i];
         }
         T* result = static_cast<T*>(out) + begin;
-        for (size_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i] / static_cast<Exact>(ranks));
+        for (size_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i] / divisor);
     }
 }
 
@@ -72,13 +77,13 @@ Reduction of(Op op) {
     using Unsigned = std::make_unsigned_t<T>;
     switch (op) {
         case kSum:
-            return reduce_blocks<Unsigned, Sum>;
+            return reduce_each<Unsigned, Sum>;
         case kProduct:
-            return reduce_blocks<Unsigned, Product>;
+            return reduce_each<Unsigned, Product>;
         case kMin:
-            return reduce_blocks<T, Min>;
+            return reduce_each<T, Min>;
         case kMax:
-            return reduce_blocks<T, Max>;
+            return reduce_each<T, Max>;
         case kAverage:
             return average<T>;
         case kAnd:
@@ -97,19 +102,31 @@ Reduction of_bools(Op op) {
         case kSum:
         case kMax:
         case kOr:
-            return reduce_blocks<uint8_t, Or>;
+            return reduce_each<uint8_t, Or>;
         case kProduct:
         case kMin:
         case kAnd:
-            return reduce_blocks<uint8_t, And>;
+            return reduce_each<uint8_t, And>;
         case kXor:
-            return reduce_blocks<uint8_t, Xor>;
+            return reduce_each<uint8_t, Xor>;
         default:
             return nullptr;
     }
 }
 
 }  // namespace
+
+void reduce_blocks(void* out, const void* const* inputs, uint32_t ranks, size_t count, size_t item,
+                   void (*add)(void*, const void*, size_t)) {
+    alignas(64) char sums[kBlock];
+    const auto at = [](const void* data, size_t offset) { return static_cast<const char*>(data) + offset; };
+    for (size_t begin = 0; begin < count * item; begin += kBlock) {
+        const size_t bytes = count * item - begin < kBlock ? count * item - begin : kBlock;
+        std::memcpy(sums, at(inputs[0], begin), bytes);
+        for (uint32_t rank = 1; rank < ranks; ++rank) add(sums, at(inputs[rank], begin), bytes / item);
+        std::memcpy(static_cast<char*>(out) + begin, sums, bytes);
+    }
+}
 
 Reduction reduction_of_integers(DType dtype, Op op) {
     switch (dtype) {
