@@ -85,7 +85,7 @@ RULES = (
         NO_DISPATCH,
     ),
     Rule(r"\bDispatchKeySet\b|\bc10::Dispatcher\b|\bfindSchemaOrThrow\b|\bredispatch\b", Kind.NEVER, NO_DISPATCH),
-    Rule(r"\bautocast::\w+|\bcached_cast\b|\bInferenceMode\b", Kind.NEVER, NO_DISPATCH),
+    Rule(r"\bautocast::\w+|\bcached_cast\b", Kind.NEVER, NO_DISPATCH),
     Rule(
         r"\bCustomClassHolder\b|\btorch::class_\s*<|\bm\.class_\s*<|\bintrusive_ptr\b|\bmake_intrusive\b",
         Kind.NEVER,
@@ -110,8 +110,8 @@ RULES = (
         Kind.NEVER,
         NO_IMPL,
     ),
-    Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook|retain_grad|backward|grad)\s*\(", Kind.NEVER, NO_GRAPH),
-    Rule(r"\bautograd::(?:grad|backward|Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
+    Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook)\s*\(", Kind.NEVER, NO_GRAPH),
+    Rule(r"\bautograd::(?:Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
     Rule(
         r"\b\w*[Pp]hilox\w*\b",
         Kind.NEVER,
@@ -165,8 +165,7 @@ RULES = (
         "the facade's arrays are of numbers: pass one array for each field of the structure",
     ),
     Rule(
-        r"\bpy::(?:memoryview|bytearray|frozenset|slice|weakref|staticmethod|exec|eval|vectorize"
-        r"|globals|implicitly_convertible|scoped_ostream_redirect)\b(?!\s*::)",
+        r"\bpy::(?:staticmethod|vectorize|implicitly_convertible|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
     ),

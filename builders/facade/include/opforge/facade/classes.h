@@ -398,6 +398,14 @@ private:
     static void property_extra(facade::Overload& o, return_value_policy policy) { o.policy = policy; }
     template <class G, class... E>
     py_detail::Ref getter(facade::Kind kind, G&& get, const E&... extras) {
+        if constexpr (std::is_base_of_v<object, std::decay_t<G>>) {  // a function of Python's
+            return get.ref();
+        } else {
+            return own_getter(kind, std::forward<G>(get), extras...);
+        }
+    }
+    template <class G, class... E>
+    py_detail::Ref own_getter(facade::Kind kind, G&& get, const E&... extras) {
         auto* f = new facade::Function();
         f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<G>(get))));
         f->overloads->policy = return_value_policy::reference_internal;
@@ -406,9 +414,15 @@ private:
     }
     template <class S>
     py_detail::Ref setter(facade::Kind kind, S&& set) {
-        auto* f = new facade::Function();
-        f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<S>(set))));
-        return finished(f);
+        if constexpr (std::is_null_pointer_v<std::decay_t<S>>) {
+            return {};
+        } else if constexpr (std::is_base_of_v<object, std::decay_t<S>>) {
+            return set.ref();
+        } else {
+            auto* f = new facade::Function();
+            f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<S>(set))));
+            return finished(f);
+        }
     }
     py_detail::Ref finished(facade::Function* f) {
         f->doc = facade::doc_of(*f);

@@ -86,6 +86,7 @@
 #include "fft.h"
 #include "function.h"
 #include "functional.h"
+#include "further_types.h"
 #include "iterators.h"
 #include "library.h"
 #include "logging.h"
