@@ -67,7 +67,8 @@ NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call o
 NO_CUDA = "the facade's headers for CUDA do not have this"
 NO_TH = "torch has had no TH and THC since 1.11: include <ATen/ATen.h>, <ATen/cuda/CUDAContext.h>, <ATen/ceil_div.h>"
 OF_CUDA_NAMES = (
-    r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
+    r"getCurrentCUDAStream|getCurrentCUDABlasHandle|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal"
+    r"|setCurrentCUDAStream"
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|(?:Maybe)?[sS]et_?[dD]evice|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
@@ -129,7 +130,7 @@ RULES = (
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
-        r"\bat::cuda::getCurrentCUDA(?:Blas|Sparse|SolverDn)\w*Handle\b",
+        r"\bat::cuda::getCurrentCUDA(?:BlasLt|Sparse|SolverDn)\w*Handle\b",
         Kind.NEVER,
         "torch's handle belongs to the library that torch was built with, which need not be this source's: make one",
     ),
@@ -165,7 +166,7 @@ RULES = (
         "the facade's arrays are of numbers: pass one array for each field of the structure",
     ),
     Rule(
-        r"\bpy::(?:staticmethod|vectorize|implicitly_convertible|scoped_ostream_redirect)\b(?!\s*::)",
+        r"\bpy::(?:staticmethod|vectorize|nodelete|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
     ),

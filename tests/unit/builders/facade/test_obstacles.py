@@ -53,7 +53,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("counter.def_buffer(view);", "def_buffer", Kind.LATER),
         ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "PYBIND11_NUMPY_DTYPE", Kind.LATER),
         ("at::PhiloxCudaState state;", "PhiloxCudaState", Kind.NEVER),
-        ("auto h = at::cuda::getCurrentCUDABlasHandle();", "at::cuda::getCurrentCUDABlasHandle", Kind.NEVER),
+        ("auto h = at::cuda::getCurrentCUDASparseHandle();", "at::cuda::getCurrentCUDASparseHandle", Kind.NEVER),
         ("auto f = py::vectorize(g);", "py::vectorize", Kind.LATER),
         ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
         ("c10::cuda::CUDACachingAllocator::emptyCache();", "c10::cuda::CUDACachingAllocator", Kind.LATER),
