@@ -186,6 +186,8 @@ def _further_cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "weak", lambda: _weak(m)
     yield "weak number", lambda: m.weak(3, None)
     yield "dots", lambda: m.dots(torch.arange(3))
+    yield "without the lock", lambda: m.without_lock(4)
+    yield "of an accessor", lambda: m.of_accessor({"a": 5})
     yield "frozen", lambda: m.frozen(frozenset([1, 2]))
     yield "frozen of a set", lambda: m.frozen({1})
     yield "evaluated", lambda: (m.evaluated("a + 1", {"a": 2}), m.executed())

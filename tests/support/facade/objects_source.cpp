@@ -117,6 +117,16 @@ static void further(py::module_& m) {
         return is_same;
     });
     m.def("dots", [](const py::object& x) { return py::object(x[py::ellipsis()]); });
+    m.def("without_lock", [](int n) {
+        Py_BEGIN_ALLOW_THREADS;
+        n += 1;
+        Py_END_ALLOW_THREADS;
+        return n + static_cast<int>(py::hash(py::int_(3)));
+    });
+    m.def("of_accessor", [](const py::dict& d) {
+        const py::detail::item_accessor item = d["a"];
+        return py::object(item);
+    });
     m.def("frozen", [](const py::frozenset& s) { return s.size(); });
     m.def("evaluated", [](const std::string& text, const py::dict& names) { return py::eval(text, names); });
     m.def("executed", [] {

@@ -491,6 +491,22 @@ public:
     using dict::dict;
 };
 
+// pybind11 has a type for each kind of attribute and item. Sources name them in tables of types.
+namespace detail {
+#define OPFORGE_ACCESSOR(NAME)                               \
+    class NAME : public ::pybind11::accessor {               \
+    public:                                                  \
+        NAME(const ::pybind11::accessor& o) : accessor(o) {} \
+    };
+OPFORGE_ACCESSOR(item_accessor)
+OPFORGE_ACCESSOR(list_accessor)
+OPFORGE_ACCESSOR(tuple_accessor)
+OPFORGE_ACCESSOR(sequence_accessor)
+OPFORGE_ACCESSOR(str_attr_accessor)
+OPFORGE_ACCESSOR(obj_attr_accessor)
+#undef OPFORGE_ACCESSOR
+}  // namespace detail
+
 // ---- of any object
 template <class T>
 object cast(const T& value) {
@@ -513,6 +529,14 @@ auto make_tuple(const A&... values) {
     OpforgePySize i = 0;
     (facade::checked(opforge_PyTuple_SetItem(made.ptr(), i++, facade::to_python(values).release())), ...);
     return made;
+}
+OPFORGE_IF_USED
+std::ptrdiff_t hash(const handle& h) {
+    const OpforgePySize value = opforge_PyObject_Hash(h.ptr());
+    if (value == -1) {
+        throw facade::Raised();
+    }
+    return value;
 }
 inline size_t len(const handle& h) { return facade::size_of(h.ptr()); }
 inline bool hasattr(const handle& h, const char* name) { return bool(facade::attribute_or_none(h.ptr(), name)); }
