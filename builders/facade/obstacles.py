@@ -67,7 +67,8 @@ NO_FRONTEND = "this part of torch's C++ API is outside of the stable ABI: call o
 NO_CUDA = "the facade's headers for CUDA do not have this"
 NO_TH = "torch has had no TH and THC since 1.11: include <ATen/ATen.h>, <ATen/cuda/CUDAContext.h>, <ATen/ceil_div.h>"
 OF_CUDA_NAMES = (
-    r"getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal|setCurrentCUDAStream"
+    r"getCurrentCUDAStream|getCurrentCUDABlasHandle|getDefaultCUDAStream|getStreamFromPool|getStreamFromExternal"
+    r"|setCurrentCUDAStream"
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|(?:Maybe)?[sS]et_?[dD]evice|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
@@ -85,7 +86,7 @@ RULES = (
         NO_DISPATCH,
     ),
     Rule(r"\bDispatchKeySet\b|\bc10::Dispatcher\b|\bfindSchemaOrThrow\b|\bredispatch\b", Kind.NEVER, NO_DISPATCH),
-    Rule(r"\bautocast::\w+|\bcached_cast\b|\bInferenceMode\b", Kind.NEVER, NO_DISPATCH),
+    Rule(r"\bautocast::\w+|\bcached_cast\b", Kind.NEVER, NO_DISPATCH),
     Rule(
         r"\bCustomClassHolder\b|\btorch::class_\s*<|\bm\.class_\s*<|\bintrusive_ptr\b|\bmake_intrusive\b",
         Kind.NEVER,
@@ -110,8 +111,8 @@ RULES = (
         Kind.NEVER,
         NO_IMPL,
     ),
-    Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook|retain_grad|backward|grad)\s*\(", Kind.NEVER, NO_GRAPH),
-    Rule(r"\bautograd::(?:grad|backward|Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
+    Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook)\s*\(", Kind.NEVER, NO_GRAPH),
+    Rule(r"\bautograd::(?:Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
     Rule(
         r"\b\w*[Pp]hilox\w*\b",
         Kind.NEVER,
@@ -129,7 +130,7 @@ RULES = (
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
     Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
-        r"\bat::cuda::getCurrentCUDA(?:Blas|Sparse|SolverDn)\w*Handle\b",
+        r"\bat::cuda::getCurrentCUDA(?:BlasLt|Sparse|SolverDn)\w*Handle\b",
         Kind.NEVER,
         "torch's handle belongs to the library that torch was built with, which need not be this source's: make one",
     ),
@@ -165,8 +166,7 @@ RULES = (
         "the facade's arrays are of numbers: pass one array for each field of the structure",
     ),
     Rule(
-        r"\bpy::(?:memoryview|bytearray|frozenset|slice|weakref|staticmethod|exec|eval|vectorize"
-        r"|globals|implicitly_convertible|scoped_ostream_redirect)\b(?!\s*::)",
+        r"\bpy::(?:staticmethod|vectorize|nodelete|scoped_ostream_redirect)\b(?!\s*::)",
         Kind.LATER,
         PYTHON_TYPES,
     ),

@@ -31,7 +31,7 @@ def test_classes_and_enumerations_give_what_pybind11s_give(tmp_path: Path) -> No
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = json.loads(ended.stdout)
     recorded = json.loads((SUPPORT / "class_outcomes.json").read_text())
-    assert len(recorded) > 160 and found.keys() == recorded.keys()
+    assert len(recorded) > 200 and found.keys() == recorded.keys()
     if not torch.__version__.startswith(RECORDED_WITH):
         found, recorded = ({name: [outcome[0]] for name, outcome in part.items()} for part in (found, recorded))
     assert {name: outcome for name, outcome in found.items() if _plain(outcome) != _plain(recorded[name])} == {}

@@ -1,5 +1,7 @@
 """Names that sources of the field use beside operators: each gives what torch's own headers and pybind11 give."""
 
+import itertools
+import math
 import warnings
 from collections import UserDict
 from pathlib import Path
@@ -514,3 +516,45 @@ def test_a_tensor_that_is_not_there_is_borrowed_too(module: ModuleType) -> None:
 def test_the_types_of_mathematics_and_sums_are_torchs(module: ModuleType, dtype: torch.dtype, wide: list[str]) -> None:
     assert module.wide_types(dtype) == wide
     assert module.rounded_up(7, 2) == (4, 8) and module.rounded_up(8, 2) == (4, 8)
+
+
+def test_what_autograd_is_asked_for_is_what_python_gives(module: ModuleType) -> None:
+    x, unused = torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.ones(2, requires_grad=True)
+    first, second, some, none, gradient, kept = module.gradients(x, unused)
+    assert first.tolist() == [3.0, 12.0, 27.0] and first.requires_grad and second.tolist() == [6.0, 12.0, 18.0]
+    assert some.tolist() == [2.0, 4.0, 6.0] and none is None and kept.tolist() == [1.0, 1.0, 1.0]
+    assert gradient is x.grad and gradient.tolist() == [6.0, 6.0, 6.0] and unused.grad is None
+
+
+def test_an_error_of_the_graph_is_torchs(module: ModuleType) -> None:
+    x = torch.ones(3, requires_grad=True)
+    assert module.gradient_error(x) == "grad can be implicitly created only for scalar outputs"
+    assert module.gradient_error(torch.ones(())).endswith("does not require grad and does not have a grad_fn")
+    with pytest.raises(RuntimeError, match=r"backward within parallel_for is not possible in the facade: it runs Pyth"):
+        module.gradient_in_parallel(x)
+
+
+def test_modes_seeds_and_threads_are_the_processs(module: ModuleType) -> None:
+    assert module.in_inference_mode(torch.ones(2)) == (True, False, False) and not torch.is_inference_mode_enabled()
+    drawn = module.seeded(7)
+    torch.manual_seed(7)
+    assert torch.equal(drawn, torch.rand(3))
+    assert module.with_threads(2) == (2, True, True) and module.with_threads(1)[0] == 1
+    with pytest.raises(RuntimeError, match=r"^Expected positive number of threads$"):
+        module.with_threads(0)
+
+
+def test_what_torch_was_built_with_and_what_its_types_give(module: ModuleType) -> None:
+    backends = torch.backends
+    parts = (backends.mkl.is_available(), torch._C.has_lapack, backends.openmp.is_available())
+    assert module.built_with()[:4] == (*parts, backends.mkldnn.is_available())
+    assert module.built_with()[4:] == (torch.cuda.is_available(), torch.get_default_dtype(), math.pi)
+    types = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.uint8, torch.bool, torch.complex64)
+    for a, b in itertools.product(types, types):
+        signed = a.is_signed
+        assert module.types_of_two(a, b) == (torch.promote_types(a, b), torch.can_cast(a, b), signed)
+    x = torch.tensor([0.5, 1.5])
+    of_torch = torch.special.logsumexp(x, 0, keepdim=True), torch.softmax(x, 0, dtype=torch.float64)
+    wanted = [torch.special.expit(x), *of_torch, torch.special.polygamma(1, x)]
+    assert all(torch.equal(one, other) for one, other in zip(module.special(x), wanted, strict=True))
+    assert module.distinct([torch.device(name) for name in ("cpu", "cuda:0", "cuda:1", "cuda:0")]) == 3

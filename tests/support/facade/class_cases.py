@@ -275,6 +275,35 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "sum: in place", lambda: repr(operator.iadd(m.Sum(3), 4))
     yield "sum: in place of a text", lambda: repr(operator.iadd(m.Sum(3), "text"))
     yield "pickle of a class", lambda: type(_refusal(lambda: pickle.dumps(m.Point(1.0)))).__name__
+    yield from _settings(m)
+
+
+def _set_totals(m: ModuleType) -> object:
+    kind, one = m.Setting, m.Setting(1)
+    derived = type("Derived", (kind,), {})
+    found = [kind.total, one.total, kind.fixed, kind.twice, kind.kind, derived.kind, derived.total]
+    for owner, name, value in ((kind, "total", 8), (one, "total", 9), (derived, "twice", 20), (kind, "plain", 1)):
+        setattr(owner, name, value)
+        found.append(kind.total)
+    kind.total = 5
+    return found
+
+
+def _settings(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yields cases of a class's own properties, and of what becomes an object of a class."""
+    yield "settings: totals", lambda: _set_totals(m)
+    for name, value in (("fixed", 1), ("kind", 1), ("total", "x"), ("twice", 1.5)):
+        yield f"settings: {name} = {value!r}", lambda name=name, value=value: setattr(m.Setting, name, value)
+    for name in ("set", "set_pointer", "set_shared", "set_fixed", "set_first", "set_list"):
+        for value in (m.Setting(3), 7, "text", True, 2.5, None, b"x"):
+            if name == "set_list" and value is None:
+                continue  # a null pointer, which the function does not look at
+            given = [value] if name == "set_list" else value
+            yield (
+                f"settings: {name}({value if isinstance(value, int) else type(value).__name__})",
+                (lambda name=name, given=given: getattr(m, name)(given)),
+            )
+        yield f"settings: {name}.__doc__", lambda name=name: getattr(m, name).__doc__
 
 
 def _refusal(call: Callable[[], object]) -> Exception | None:

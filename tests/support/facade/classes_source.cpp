@@ -133,7 +133,34 @@ static py::object extended(py::object o, int part) {
     return py::cast(o.cast<Chain*>() == nullptr);
 }
 
+// Properties of a class itself, and a class that other objects become.
+struct Setting {
+    static int total;
+    int n;
+    explicit Setting(int value) : n(value) {}
+    explicit Setting(const std::string& text) : n(static_cast<int>(text.size())) {}
+};
+int Setting::total = 5;
+static void settings(py::module_& m) {
+    py::class_<Setting, std::shared_ptr<Setting>> setting(m, "Setting");
+    setting.def(py::init<int>()).def(py::init<std::string>()).def_readonly("n", &Setting::n);
+    setting.def_readwrite_static("total", &Setting::total).def_readonly_static("fixed", &Setting::total);
+    setting.def_property_static(
+        "twice", [](const py::object&) { return Setting::total * 2; },
+        [](const py::object&, int value) { Setting::total = value / 2; });
+    setting.def_property_readonly_static("kind", [](const py::object& type) { return type.attr("__name__"); });
+    py::implicitly_convertible<int, Setting>();
+    py::implicitly_convertible<py::str, Setting>();
+    m.def("set", [](const Setting& s) { return s.n; });
+    m.def("set_pointer", [](const Setting* s) { return s ? s->n : -1; });
+    m.def("set_shared", [](const std::shared_ptr<Setting>& s) { return s ? s->n : -1; });
+    m.def("set_list", [](const std::vector<std::shared_ptr<Setting>>& list) { return list.back()->n; });
+    m.def("set_fixed", [](const Setting& s) { return s.n; }, py::arg("s").noconvert());
+    m.def("set_first", [](const Setting& s) { return s.n; });
+    m.def("set_first", [](double x) { return x; });
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    settings(m);
     py::enum_<Color>(m, "Color", "A color.")
         .value("Red", Color::Red)
         .value("Green", Color::Green, "the second")

@@ -10,9 +10,14 @@ void declared_early(const at::Tensor& x, at::Tensor& y);
 #include <ATen/OpMathType.h>
 #include <ATen/ceil_div.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/MathConstants.h>
 #include <c10/util/MaybeOwned.h>
 #include <torch/fft.h>
 #include <torch/nn/functional/padding.h>
+#include <torch/special.h>
+
+#include <unordered_set>
 #if !AT_PARALLEL_OPENMP || AT_PARALLEL_NATIVE
 #error torch has other threads
 #endif
@@ -189,6 +194,64 @@ TORCH_LIBRARY(facade_names, m) {
     m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });
 }
 
+// What the stable ABI has no function for: Python's of torch, or those of libtorch by their symbols.
+static void graph_and_settings(py::module_& m) {
+    using torch::autograd::grad;
+    m.def(
+        "gradients",
+        [](const Tensor& x, const Tensor& unused) {
+            const Tensor y = (x * x * x).sum(), first = grad({y}, {x}, {}, true, true)[0];
+            const auto some = grad({x * 2}, {x, unused}, {x}, c10::nullopt, false, true);
+            (x * 3).sum().backward({}, c10::nullopt, false, at::TensorList({x}));
+            torch::autograd::backward({x.sum()}, {});
+            Tensor kept = x * 2;
+            kept.retain_grad();
+            kept.backward(torch::ones_like(kept));
+            return std::vector<Tensor>{first, grad({first.sum()}, {x})[0], some[0], some[1], x.grad(), kept.grad()};
+        },
+        py::call_guard<py::gil_scoped_release>());
+    m.def("gradient_error", [](const Tensor& x) -> std::string {
+        try {
+            grad({x}, {x});
+        } catch (const c10::Error& e) {
+            return e.what_without_backtrace();
+        }
+        return "";
+    });
+    m.def("gradient_in_parallel",
+          [](const Tensor& x) { at::parallel_for(0, 1, 1, [&](int64_t, int64_t) { x.sum().backward(); }); });
+    m.def("in_inference_mode", [](const Tensor& x) {
+        c10::InferenceMode guard;
+        const Tensor y = x * 2;
+        c10::InferenceMode off(false);
+        return std::make_tuple(y.is_inference(), (x * 2).is_inference(), c10::InferenceMode::is_enabled());
+    });
+    m.def("seeded", [](uint64_t seed) {
+        torch::manual_seed(seed);
+        return torch::rand({3});
+    });
+    m.def("with_threads", [](int n) {
+        const int before = at::get_num_threads();
+        at::set_num_threads(n);
+        const int now = at::get_num_threads();
+        at::set_num_threads(before);
+        return std::make_tuple(now, at::get_num_interop_threads() > 0, at::intraop_default_num_threads() > 0);
+    });
+    m.def("built_with", [] {
+        return std::make_tuple(at::hasMKL(), at::hasLAPACK(), at::hasOpenMP(), at::globalContext().hasMKLDNN(),
+                               at::hasCUDA(), c10::get_default_dtype().toScalarType(), c10::pi<double>);
+    });
+    m.def("types_of_two", [](at::ScalarType a, at::ScalarType b) {
+        return std::make_tuple(c10::promoteTypes(a, b), c10::canCast(a, b), c10::isSignedType(a));
+    });
+    m.def("special", [](const Tensor& x) {
+        return std::vector<Tensor>{torch::special::expit(x), torch::special::logsumexp(x, {0}, true),
+                                   torch::special::softmax(x, 0, torch::kFloat64), torch::special::polygamma(1, x)};
+    });
+    m.def("distinct", [](const std::vector<at::Device>& list) {
+        return std::unordered_set<at::Device>(list.begin(), list.end()).size();
+    });
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.attr("nothing") = static_cast<const char*>(nullptr);
     m.def("text", &text, py::arg("x"), py::arg("what") = "");
@@ -289,4 +352,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                         c10::toString(at::toAccumulateType(type, at::kCUDA))};
     });
     m.def("rounded_up", [](int64_t a, int64_t b) { return std::pair(at::ceil_div(a, b), at::round_up(a, b)); });
+    graph_and_settings(m);
 }

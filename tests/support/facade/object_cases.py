@@ -10,6 +10,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -126,6 +127,83 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "nested with a list", lambda: m.nested([[]], {})
     for name in ("described", "split", "applied", "many", "only_named", "only_rest", "behind", "callback", "optional",
                  "nested", "is_a", "sum_of", "joined", "type_of", "tuple_of", "set_of", "function_of"):  # fmt: skip
+        yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
+    yield from _further_cases(m)
+
+
+def _weak(m: ModuleType) -> object:
+    things: list[object] = [SimpleNamespace()]
+    found = [m.weak(things[0], lambda: found.append("gone"))]
+    things.clear()
+    return found
+
+
+def _freed(m: ModuleType) -> object:
+    before = m.freed()
+    m.adder(1)
+    return m.freed() - before
+
+
+def _counted(m: ModuleType) -> object:
+    c = m.Counter()
+    c.w = 5
+    return c.n, c.w, c.bumped(), c.bumped(by=3), c.fixed
+
+
+def _further_cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
+    letters = ["a", "", "ab", "\xe9", "\u0100", "\0", b"a", 3, None, "\u65e5"]
+    for i, letter in enumerate(letters):
+        yield f"letter {i}", lambda letter=letter: m.letter(letter)
+    yield "of letters", lambda: [m.of_letter(n) for n in (65, 0, 200)]
+    yield "letters", lambda: (m.letters(["a", "b", "c"]), m.letters(list("abc"), "d"))
+    yield "two letters", lambda: m.letters(["a", "b"])
+    for name in ("as_bool", "as_int", "as_float", "as_str", "as_bytes"):
+        for i, value in enumerate([None, True, 0, 2.75, "12", b"q", [1], torch.tensor(3.0)]):
+            yield f"{name} of {i}", lambda name=name, value=value: getattr(m, name)(value)
+    yield "of items", lambda: m.of_items({"a": "7", "b": 3, "c": b"x"})
+    yield "of other items", lambda: m.of_items({"a": "q", "b": 3, "c": b"x"})
+    yield "of text for bytes", lambda: m.of_items({"a": 1, "b": 3, "c": "x"})
+    yield "adder", lambda: (m.adder(100)(1), m.adder(100)(1, 2), m.adder(100)(b=3, a=4))
+    yield "adder of a text", lambda: m.adder(100)("x")
+    yield "names of adder", lambda: (m.adder(1).__name__, m.adder(1).__doc__, callable(m.adder(1)))
+    yield "freed", lambda: _freed(m)
+    yield "twice", lambda: (m.twice(lambda x: x * 3)(2), m.twice(m.twice(lambda x: x + 1))(2), m.twice(None))
+    yield "twice raises", lambda: m.twice(_raises(LookupError("ours")))(2)
+    yield "counted", lambda: _counted(m)
+    yield "counted by a text", lambda: m.Counter().bumped("x")
+    yield "set n", lambda: setattr(m.Counter(), "n", 1)
+    yield "set fixed", lambda: setattr(m.Counter(), "fixed", 1)
+    yield "names of bumped", lambda: m.Counter.bumped.__doc__
+    bounds = [(None,), (1, 3), (None, None, -1), (10,), (-2, None)]
+    for i, bound in enumerate(bounds):
+        yield f"sliced {i}", lambda bound=bound: m.sliced([0, 1, 2, 3, 4], slice(*bound))
+    yield "sliced by zero", lambda: m.sliced([1], slice(None, None, 0))
+    yield "sliced by a text", lambda: m.sliced([1], slice("a"))
+    yield "sliced by no slice", lambda: m.sliced([1], 0)
+    yield "byte array", lambda: m.byte_array(bytearray(b"xyz"))
+    yield "byte array of bytes", lambda: m.byte_array(b"xyz")
+    yield "view", lambda: m.view(b"hello")
+    yield "weak", lambda: _weak(m)
+    yield "weak number", lambda: m.weak(3, None)
+    yield "dots", lambda: m.dots(torch.arange(3))
+    yield "without the lock", lambda: m.without_lock(4)
+    yield "of an accessor", lambda: m.of_accessor({"a": 5})
+    yield "frozen", lambda: m.frozen(frozenset([1, 2]))
+    yield "frozen of a set", lambda: m.frozen({1})
+    yield "evaluated", lambda: (m.evaluated("a + 1", {"a": 2}), m.executed())
+    yield "evaluated half", lambda: m.evaluated("a +", {})
+    yield "evaluated without a name", lambda: m.evaluated("a", {})
+    spans = [timedelta(seconds=1.5), timedelta(days=-1, microseconds=5), 1.25, 3, None, timedelta(microseconds=999)]
+    for i, span in enumerate(spans):
+        yield f"milliseconds of {i}", lambda span=span: m.milliseconds(span)
+        yield f"since {i}", lambda span=span: m.since(span)
+    yield "seconds", lambda: [str(m.seconds(d)) for d in (1.5, -1.25, 0.0, 1e5)]
+    yield "nanoseconds", lambda: [str(m.nanoseconds(n)) for n in (0, -1, 1999, -1999, 1234567890123)]
+    yield "moments", lambda: [m.of_moment(m.moment(n)) for n in (0, 1, 1700000000123456, -5000001)]
+    moments = [datetime(2020, 2, 29, 13, 5, 6, 789), date(2021, 3, 4), time(5, 6, 7, 8), 3, None]
+    for i, moment in enumerate(moments):
+        yield f"of moment {i}", lambda moment=moment: str(m.moment(m.of_moment(moment)))
+    for name in ("letter", "twice", "sliced", "byte_array", "milliseconds", "seconds", "of_moment", "moment"):
         yield f"documentation of {name}", lambda name=name: getattr(m, name).__doc__
 
 

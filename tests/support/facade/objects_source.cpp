@@ -1,6 +1,8 @@
 // Functions that take Python's own objects and containers, and call back into Python.
 #include <torch/extension.h>
 
+#include <pybind11/chrono.h>
+#include <pybind11/eval.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -42,6 +44,103 @@ static std::string caught(const py::object& f) {
     return "nothing";
 }
 
+// Types that a source uses more seldom, and C++ functions as objects.
+struct Counter {
+    int n = 0;
+    int get() const { return n; }
+    ~Counter() { ++freed; }
+    static int freed;
+};
+int Counter::freed = 0;
+template <class T>
+static T implicit(const py::object& o) {
+    return o;
+}
+static py::object sliced(const std::vector<double>& values, const py::slice& slice) {
+    size_t first = 0, last = 0, step = 0, n = 0;
+    if (!slice.compute(values.size(), &first, &last, &step, &n)) {
+        throw py::error_already_set();
+    }
+    py::list out;
+    for (size_t i = 0; i < n; ++i, first += step) {
+        out.append(values[first]);
+    }
+    return py::make_tuple(out, py::list(py::cast(values))[py::slice(0, 3, 2)], py::slice(py::none(), py::int_(2), {}));
+}
+static void further(py::module_& m) {
+    using Clock = std::chrono::system_clock;
+    using std::chrono::microseconds;
+    m.def("letter", [](char c) { return static_cast<int>(static_cast<unsigned char>(c)); });
+    m.def("of_letter", [](int n) { return static_cast<char>(n); });
+    m.def(
+        "letters", [](std::array<char, 3> a, char c) { return std::string(a.data(), 3) + c; }, py::arg("a"),
+        py::arg("c") = 'x');
+    m.def("as_bool", &implicit<py::bool_>);
+    m.def("as_int", &implicit<py::int_>);
+    m.def("as_float", &implicit<py::float_>);
+    m.def("as_str", &implicit<py::str>);
+    m.def("as_bytes", &implicit<py::bytes>);
+    m.def("of_items", [](const py::dict& d) {
+        py::int_ a = d["a"];
+        py::str b = d["b"];
+        py::bytes c = d["c"];
+        return py::make_tuple(a, b, c);
+    });
+    m.def("adder", [](int k) {
+        auto counter = std::make_shared<Counter>();
+        return py::cpp_function([k, counter](int a, int b) { return a + b + k + ++counter->n; }, py::arg("a"),
+                                py::arg("b") = 10, py::name("added"), "Adds.");
+    });
+    m.def("freed", [] { return Counter::freed; });
+    m.def("twice", [](const std::function<int(int)>& f) {
+        return f ? [f](int x) { return f(f(x)); } : std::function<int(int)>();
+    });
+    py::class_<Counter, std::shared_ptr<Counter>> counter(m, "Counter");
+    counter.def(py::init<>()).def_property_readonly("n", py::cpp_function(&Counter::get));
+    counter.def_property("w", py::cpp_function([](const Counter& c) { return c.n; }),
+                         py::cpp_function([](Counter& c, int n) { c.n = n; }));
+    counter.def_property("fixed", &Counter::get, nullptr);
+    counter.attr("bumped") = py::cpp_function([](Counter& c, int by) { return c.n += by; }, py::name("bumped"),
+                                              py::is_method(counter), py::arg("by") = 2);
+    m.def("sliced", &sliced);
+    m.def("byte_array",
+          [](py::bytearray a) { return py::make_tuple(a.size(), std::string(a), py::bytearray("q", 1)); });
+    m.def("view",
+          [](py::bytes b) { return py::bytes(py::memoryview::from_memory(std::string_view(b)).attr("tobytes")()); });
+    m.def("weak", [](const py::object& o, const py::object& f) {
+        py::weakref w(o, py::cpp_function([f](py::handle weak) {
+                          f();
+                          weak.dec_ref();
+                      }));
+        const bool is_same = w().is(o);
+        w.release();
+        return is_same;
+    });
+    m.def("dots", [](const py::object& x) { return py::object(x[py::ellipsis()]); });
+    m.def("without_lock", [](int n) {
+        Py_BEGIN_ALLOW_THREADS;
+        n += 1;
+        Py_END_ALLOW_THREADS;
+        return n + static_cast<int>(py::hash(py::int_(3)));
+    });
+    m.def("of_accessor", [](const py::dict& d) {
+        const py::detail::item_accessor item = d["a"];
+        return py::object(item);
+    });
+    m.def("frozen", [](const py::frozenset& s) { return s.size(); });
+    m.def("evaluated", [](const std::string& text, const py::dict& names) { return py::eval(text, names); });
+    m.def("executed", [] {
+        py::dict names;
+        py::exec("\n    a = 3\n    b = a * 2\n", py::globals(), names);
+        return names;
+    });
+    m.def("milliseconds", [](std::chrono::milliseconds d) { return d.count(); });
+    m.def("seconds", [](double d) { return std::chrono::duration<double>(d); });
+    m.def("nanoseconds", [](int64_t n) { return std::chrono::nanoseconds(n); });
+    m.def("moment", [](int64_t n) { return Clock::time_point(microseconds(n)); });
+    m.def("of_moment", [](Clock::time_point p) { return (p - Clock::time_point()) / microseconds(1); });
+    m.def("since", [](std::chrono::steady_clock::time_point p) { return p + std::chrono::seconds(1); });
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.attr("defaults") = py::dict(py::arg("a") = 1, py::arg("b") = "two");
     m.attr("parts") = py::make_tuple(1, 2.5, "s", py::none(), true);
@@ -146,4 +245,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("nested", [](const std::vector<py::dict>& list, const std::map<std::string, py::object>& map) {
         return list.size() + map.size();
     });
+    further(m);
 }

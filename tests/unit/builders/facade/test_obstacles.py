@@ -42,7 +42,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("torch::nn::Linear layer(3, 4);", "torch::nn::", Kind.NEVER),
         ("torch::jit::script::Module m;", "torch::jit::script", Kind.NEVER),
         ("auto s = x.storage().data();", "storage().data", Kind.NEVER),
-        ("y.backward();", "backward", Kind.NEVER),
+        ("y.grad_fn();", "grad_fn", Kind.NEVER),
         ("#include <THC/THC.h>", "#include <THC/THC.h>", Kind.NEVER),
         ("at::globalContext().allowTF32CuBLAS();", "globalContext().allowTF32CuBLAS", Kind.NEVER),
         ("auto g = at::check_generator<at::CPUGeneratorImpl>(gen);", "check_generator", Kind.NEWER),
@@ -53,8 +53,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
         ("counter.def_buffer(view);", "def_buffer", Kind.LATER),
         ("PYBIND11_NUMPY_DTYPE(Point, x, y);", "PYBIND11_NUMPY_DTYPE", Kind.LATER),
         ("at::PhiloxCudaState state;", "PhiloxCudaState", Kind.NEVER),
-        ("auto h = at::cuda::getCurrentCUDABlasHandle();", "at::cuda::getCurrentCUDABlasHandle", Kind.NEVER),
-        ("py::slice f(py::list x);", "py::slice", Kind.LATER),
+        ("auto h = at::cuda::getCurrentCUDASparseHandle();", "at::cuda::getCurrentCUDASparseHandle", Kind.NEVER),
+        ("auto f = py::vectorize(g);", "py::vectorize", Kind.LATER),
         ("auto m = at::cuda::getPinnedMemoryAllocator();", "at::cuda::getPinnedMemoryAllocator", Kind.LATER),
         ("c10::cuda::CUDACachingAllocator::emptyCache();", "c10::cuda::CUDACachingAllocator", Kind.LATER),
         ("auto y = torch::histc(x, 5);", "histc", Kind.LATER),
@@ -100,7 +100,7 @@ def test_all_lines_are_found_and_not_the_first_alone(tmp_path: Path) -> None:
         "// x.use_count()",
         "/* torch::nn::Linear\n x.use_count() */",
         'auto s = "x.use_count()";',
-        'auto s = R"(py::slice)";',
+        'auto s = R"(py::staticmethod)";',
     ],
 )
 def test_comments_and_strings_are_no_code(tmp_path: Path, text: str) -> None:
@@ -156,7 +156,7 @@ def test_a_source_in_cuda_is_read_as_one_in_cxx(tmp_path: Path) -> None:
 
 
 def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -> None:
-    (tmp_path / "op.cpp").write_text("auto n = x.use_count();\npy::slice all;\n")
+    (tmp_path / "op.cpp").write_text("auto n = x.use_count();\npy::staticmethod all;\n")
     lines = report(scan([tmp_path / "op.cpp"])).splitlines()
     assert lines[0] == (
         f"{tmp_path}/op.cpp:1: use_count: never: the stable ABI shows a tensor's sizes, dtype and memory, and nothing "
@@ -167,7 +167,7 @@ def test_the_report_has_a_line_for_each_and_how_many_there_are(tmp_path: Path) -
 
 @pytest.mark.parametrize("condition", ["#ifdef _WIN32", "#if defined(_MSC_VER)", "#if 0", "#if 0 && X"])
 def test_what_no_build_on_linux_compiles_is_no_obstacle(tmp_path: Path, condition: str) -> None:
-    text = f"{condition}\npy::slice a;\n#elif X\npy::slice b;\n#else\npy::slice c;\n#endif\n"
+    text = f"{condition}\npy::staticmethod a;\n#elif X\npy::staticmethod b;\n#else\npy::staticmethod c;\n#endif\n"
     assert [line for line, _, _ in _scan(tmp_path, text)] == [4, 6]
 
 

@@ -1,1 +1,1 @@
-#include <opforge/facade/cuda.h>
+#include <opforge/facade/cuda_blas.h>

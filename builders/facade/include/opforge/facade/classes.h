@@ -283,10 +283,67 @@ template <class T, class F>
 auto method_of(F&& f) {
     return std::forward<F>(f);
 }
+// Makes an object of a class from one of a type that becomes it, or returns an empty reference.
+OPFORGE_IF_USED
+Ref converted_implicitly(PyObject* o, const Class& c) {
+    for (auto* fits : c.implicit) {
+        if (fits(o)) {
+            if (Ref made =
+                    Ref::steal(opforge_PyObject_CallFunctionObjArgs(c.type, o, static_cast<PyObject*>(nullptr)))) {
+                return made;
+            }
+            opforge_PyErr_Clear();
+        }
+    }
+    return {};
+}
+// The type of a property of a class itself. A class's attribute is set by its metaclass.
+OPFORGE_IF_USED
+PyObject* static_property() {
+    static PyObject* type = nullptr;
+    if (!type) {
+        Ref names = checked(opforge_PyDict_New());
+        called(attribute(imported("builtins").get(), "exec").get(), Convert<std::string>::cast(R"(
+class pybind11_static_property(property):
+    __module__ = "pybind11_builtins"
+    def __get__(self, o, cls):
+        return property.__get__(self, cls, cls)
+    def __set__(self, o, value):
+        property.__set__(self, o if isinstance(o, type) else type(o), value)
+def set_attribute(cls, name, value):
+    found = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+    if isinstance(found, pybind11_static_property) and not isinstance(value, pybind11_static_property):
+        found.__set__(cls, value)
+    else:
+        type.__setattr__(cls, name, value)
+)"),
+               names);
+        auto found = [&](const char* name) {
+            return checked(opforge_PyObject_GetItem(names.get(), Convert<std::string>::cast(name).get()));
+        };
+        checked(opforge_PyObject_SetAttrString(metaclass(), "__setattr__", found("set_attribute").get()));
+        type = found("pybind11_static_property").release();
+    }
+    return type;
+}
 enum class Operands;
 template <class O, Operands Where, class Other>
 struct class_operator;  // see class_operators.h
 }  // namespace facade
+
+// Objects of `From` become one of `To` where a function takes that.
+template <class From, class To>
+void implicitly_convertible() {
+    auto found = py_detail::classes().find(typeid(To));
+    if (found == py_detail::classes().end()) {
+        c10::facade::fail("implicitly_convertible: Unable to find type " + py_detail::demangled(typeid(To)));
+    }
+    found->second->convert = facade::converted_implicitly<>;
+    found->second->implicit.push_back([](PyObject* o) {
+        py_detail::kept_t<From> value{};
+        return py_detail::Convert<decltype(value)>::load(o, false, value);
+    });
+}
 
 template <class T, class... X>
 class class_ : public object {
@@ -363,6 +420,28 @@ public:
         return property(name, getter(facade::Kind::Function, std::forward<G>(get), extras...), {}, extras...);
     }
 
+    template <class G, class S, class... E>
+    class_& def_property_static(const char* name, G&& get, S&& set, const E&... extras) {
+        return property_of(
+            facade::static_property(), name,
+            getter(facade::Kind::Static, std::forward<G>(get), return_value_policy::reference, extras...),
+            setter(facade::Kind::Static, std::forward<S>(set)), extras...);
+    }
+    template <class G, class... E>
+    class_& def_property_readonly_static(const char* name, G&& get, const E&... extras) {
+        return def_property_static(name, std::forward<G>(get), nullptr, extras...);
+    }
+    template <class D, class... E>
+    class_& def_readwrite_static(const char* name, D* member, const E&... extras) {
+        return def_property_static(
+            name, [member](const object&) -> const D& { return *member; },
+            [member](const object&, const D& value) { *member = value; }, extras...);
+    }
+    template <class D, class... E>
+    class_& def_readonly_static(const char* name, const D* member, const E&... extras) {
+        return def_property_readonly_static(name, [member](const object&) -> const D& { return *member; }, extras...);
+    }
+
 private:
     static void finish(const py_detail::Self<T>& self, std::shared_ptr<T> made) {
         if (!made) {
@@ -398,6 +477,14 @@ private:
     static void property_extra(facade::Overload& o, return_value_policy policy) { o.policy = policy; }
     template <class G, class... E>
     py_detail::Ref getter(facade::Kind kind, G&& get, const E&... extras) {
+        if constexpr (std::is_base_of_v<object, std::decay_t<G>>) {  // a function of Python's
+            return get.ref();
+        } else {
+            return own_getter(kind, std::forward<G>(get), extras...);
+        }
+    }
+    template <class G, class... E>
+    py_detail::Ref own_getter(facade::Kind kind, G&& get, const E&... extras) {
         auto* f = new facade::Function();
         f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<G>(get))));
         f->overloads->policy = return_value_policy::reference_internal;
@@ -406,9 +493,15 @@ private:
     }
     template <class S>
     py_detail::Ref setter(facade::Kind kind, S&& set) {
-        auto* f = new facade::Function();
-        f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<S>(set))));
-        return finished(f);
+        if constexpr (std::is_null_pointer_v<std::decay_t<S>>) {
+            return {};
+        } else if constexpr (std::is_base_of_v<object, std::decay_t<S>>) {
+            return set.ref();
+        } else {
+            auto* f = new facade::Function();
+            f->add(facade::overload_of("", kind, facade::method_of<T>(std::forward<S>(set))));
+            return finished(f);
+        }
     }
     py_detail::Ref finished(facade::Function* f) {
         f->doc = facade::doc_of(*f);
@@ -427,13 +520,17 @@ private:
     }
     template <class... E>
     class_& property(const char* name, py_detail::Ref get, py_detail::Ref set, const E&... extras) {
+        return property_of(py_detail::attribute(py_detail::imported("builtins").get(), "property").get(), name,
+                           std::move(get), std::move(set), extras...);
+    }
+    template <class... E>
+    class_& property_of(PyObject* kind, const char* name, const py_detail::Ref& get, const py_detail::Ref& set,
+                        const E&... extras) {
         py_detail::Ref nothing = py_detail::Ref::borrow(py_detail::none());
         const char* doc = doc_among(extras...);
         py_detail::Ref text =
             doc ? py_detail::Convert<std::string>::cast(doc) : py_detail::Convert<std::string>::cast("");
-        py_detail::Ref made =
-            py_detail::called(py_detail::attribute(py_detail::imported("builtins").get(), "property").get(), get,
-                              set ? set : nothing, nothing, text);
+        py_detail::Ref made = py_detail::called(kind, get, set ? set : nothing, nothing, text);
         py_detail::checked(opforge_PyObject_SetAttrString(ptr(), name, made.get()));
         return *this;
     }

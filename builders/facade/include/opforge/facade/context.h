@@ -23,6 +23,21 @@ public:
     OPFORGE_SETTING(deterministicMkldnn, 19)
     OPFORGE_SETTING(deterministicFillUninitializedMemory, 36)
 #undef OPFORGE_SETTING
+    // What torch was built with, and whether there is a device.
+#define OPFORGE_PART(NAME, LENGTH)                                                                          \
+    template <int Used = 0>                                                                                 \
+    static bool NAME() {                                                                                    \
+        return c10::facade::torch_function<bool()>("globalContext", "_ZN2at7Context" #LENGTH #NAME "Ev")(); \
+    }
+    OPFORGE_PART(hasMKL, 6)
+    OPFORGE_PART(hasLAPACK, 9)
+    OPFORGE_PART(hasMKLDNN, 9)
+    OPFORGE_PART(hasOpenMP, 9)
+#undef OPFORGE_PART
+    OPFORGE_IF_USED
+    static bool hasCUDA() {
+        return c10::facade::torch_function<bool()>("globalContext", "_ZN5torch4cuda12is_availableEv")();
+    }
     // torch begins with a device where a tensor is made on it.
     OPFORGE_IF_USED
     void lazyInitDevice(DeviceType type) const { empty({0}, TensorOptions(type)); }
@@ -61,6 +76,16 @@ inline Context& globalContext() {
     static Context context;
     return context;
 }
+OPFORGE_IF_USED
+bool hasCUDA() { return Context::hasCUDA(); }
+OPFORGE_IF_USED
+bool hasMKL() { return Context::hasMKL(); }
+OPFORGE_IF_USED
+bool hasLAPACK() { return Context::hasLAPACK(); }
+OPFORGE_IF_USED
+bool hasMKLDNN() { return Context::hasMKLDNN(); }
+OPFORGE_IF_USED
+bool hasOpenMP() { return Context::hasOpenMP(); }
 }  // namespace opforge_facade
 }  // namespace at
 #pragma GCC visibility pop

@@ -209,6 +209,46 @@ struct Convert<std::string> {
     static std::string name(bool) { return "str"; }
 };
 
+// A character is a text of one.
+template <>
+struct Convert<char> {
+    static bool load(PyObject* o, bool convert, char& value) {
+        std::string text;
+        if (convert && is_none(o)) {
+            raise_value_error("Cannot convert None to a character");
+        }
+        if (!Convert<std::string>::load(o, convert, text)) {
+            return false;
+        }
+        if (text.empty()) {
+            raise_value_error("Cannot convert empty string to a character");
+        }
+        if (text.size() == 2 && (static_cast<unsigned char>(text[0]) & 0xFCU) == 0xC0U) {  // one of Latin-1
+            text = std::string(1, static_cast<char>((static_cast<unsigned char>(text[0]) & 3U) << 6 |
+                                                    (static_cast<unsigned char>(text[1]) & 0x3FU)));
+        }
+        if (text.size() > 1) {
+            const bool is_one = (static_cast<unsigned char>(text[0]) & 0x80U) && length_of_first(text) == text.size();
+            raise_value_error(is_one ? "Character code point not in range(0x100)"
+                                     : "Expected a character, but multi-character string found");
+        }
+        value = text[0];
+        return true;
+    }
+    static Ref cast(char value) { return checked(opforge_PyUnicode_DecodeLatin1(&value, 1, nullptr)); }
+    static std::string name(bool) { return "str"; }
+
+private:
+    [[noreturn]] static void raise_value_error(const char* text) {
+        opforge_PyErr_SetString(opforge_PyExc_ValueError, text);
+        throw Raised();
+    }
+    static size_t length_of_first(const std::string& text) {
+        const auto first = static_cast<unsigned char>(text[0]);
+        return (first & 0xE0U) == 0xC0U ? 2 : (first & 0xF0U) == 0xE0U ? 3 : 4;
+    }
+};
+
 // What is kept of an argument that is text for C: None is a null pointer.
 struct LoadedText {
     static constexpr bool is_loaded = true;

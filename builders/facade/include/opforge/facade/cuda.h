@@ -67,6 +67,7 @@ OPFORGE_SHIM(AOTITorchError, torch_set_current_cuda_stream, void*, int32_t)
 OPFORGE_SHIM(AOTITorchError, torch_get_cuda_stream_from_pool, bool, int32_t, void**)
 OPFORGE_SHIM(AOTITorchError, torch_c10_cuda_check_msg, int32_t, const char*, const char*, uint32_t, bool, char**)
 OPFORGE_SHIM(void, torch_c10_cuda_free_error_msg, char*)
+OPFORGE_SHIM(AOTITorchError, torch_get_current_cuda_blas_handle, void**)
 #undef OPFORGE_SHIM
 }  // namespace shim
 // Calls one of torch's functions for CUDA, and says so where this torch has none.

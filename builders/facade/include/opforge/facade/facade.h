@@ -86,12 +86,15 @@
 #include "fft.h"
 #include "function.h"
 #include "functional.h"
+#include "further_types.h"
+#include "graph.h"
 #include "iterators.h"
 #include "library.h"
 #include "logging.h"
 #include "module.h"
 #include "parallel.h"
 #include "registered_exceptions.h"
+#include "special.h"
 #include "tensor_utils.h"
 
 namespace at {

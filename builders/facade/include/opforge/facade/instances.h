@@ -52,7 +52,9 @@ struct Class {
     PyObject* type = nullptr;
     std::vector<BaseClass> bases;
     bool has_dict = false;
-    int module = 0;  // of Loading: which run of the module's body made it
+    Ref (*convert)(PyObject*, const Class&) = nullptr;  // of a class that other objects become
+    std::vector<bool (*)(PyObject*)> implicit{};        // which those are
+    int module = 0;                                     // of Loading: which run of the module's body made it
 };
 OPFORGE_IF_USED
 inline std::map<std::type_index, Class*>& classes() {
@@ -240,6 +242,17 @@ inline void* find_instance(PyObject* o, const Class* wanted, std::shared_ptr<voi
     }
     return pointer_as(instance->pointer, instance->type, wanted);
 }
+// The same, and of another object what the class makes of it: `made` is that object, which has to live as long.
+OPFORGE_IF_USED
+inline void* find_converted(PyObject* o, const Class* wanted, bool convert, Ref& made,
+                            std::shared_ptr<void>* held = nullptr) {
+    void* found = find_instance(o, wanted, held);
+    if (!found && convert && wanted && wanted->convert) {
+        made = wanted->convert(o, *wanted);
+        found = made ? find_instance(made.get(), wanted, held) : nullptr;
+    }
+    return found;
+}
 OPFORGE_IF_USED
 inline Ref new_object(const Class* c) {
     static std::atomic<PyObject*> make{nullptr};
@@ -346,6 +359,7 @@ template <class T>
 struct Loaded {
     static constexpr bool is_loaded = true;
     T* pointer = nullptr;
+    Ref made;
     template <class A>
     decltype(auto) hand() {
         if constexpr (std::is_lvalue_reference_v<A>) {
@@ -359,6 +373,7 @@ template <class T>
 struct LoadedPointer {
     static constexpr bool is_loaded = true;
     T* pointer = nullptr;
+    Ref made;
     template <class A>
     T* hand() {
         return pointer;
@@ -393,8 +408,9 @@ struct IsConvertible {
 template <class T>
 struct ConvertInstance : IsConvertible<T> {
     static constexpr bool of_instance = true;
-    static bool load(PyObject* o, bool, T& value) {
-        auto* found = static_cast<T*>(find_instance(o, class_of<T>()));
+    static bool load(PyObject* o, bool convert, T& value) {
+        Ref made;
+        auto* found = static_cast<T*>(find_converted(o, class_of<T>(), convert, made));
         return found && (value = *found, true);
     }
     static Ref cast(const T& value) { return object_of(&value, Policy::copy, nullptr); }
@@ -417,8 +433,8 @@ struct Convert<Self<T>> {
 };
 template <class T>
 struct Convert<Loaded<T>> {
-    static bool load(PyObject* o, bool, Loaded<T>& value) {
-        value.pointer = static_cast<T*>(find_instance(o, class_of<T>()));
+    static bool load(PyObject* o, bool convert, Loaded<T>& value) {
+        value.pointer = static_cast<T*>(find_converted(o, class_of<T>(), convert, value.made));
         return value.pointer != nullptr;
     }
     static std::string name(bool) { return class_name<T>(); }
@@ -430,7 +446,7 @@ struct Convert<LoadedPointer<T>> : IsConvertible<std::remove_const_t<T>> {
         if (is_none(o)) {
             return convert;
         }
-        value.pointer = static_cast<Plain*>(find_instance(o, class_of<Plain>()));
+        value.pointer = static_cast<Plain*>(find_converted(o, class_of<Plain>(), convert, value.made));
         return value.pointer != nullptr;
     }
     static std::string name(bool) { return class_name<Plain>(); }
@@ -449,7 +465,8 @@ struct Convert<std::shared_ptr<T>> : IsConvertible<std::remove_const_t<T>> {
             return convert;
         }
         std::shared_ptr<void> held;
-        auto* found = static_cast<Plain*>(find_instance(o, class_of<Plain>(), &held));
+        Ref made;
+        auto* found = static_cast<Plain*>(find_converted(o, class_of<Plain>(), convert, made, &held));
         if (found && !held) {  // Python refers to an object that something else owns
             held = OwnerOf<Plain>::find(found);
             if (!held) {

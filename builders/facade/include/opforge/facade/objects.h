@@ -27,6 +27,9 @@ struct args_proxy {
 // Returns a C++ value as a Python object: None of a null pointer and of no value.
 template <class T>
 Ref to_python(const T& value);
+// Makes Python's function of a C++ one.
+template <class F>
+Ref as_function(const F& f);
 // Calls an object. An argument with a name is a keyword.
 template <class... A>
 Ref call_object(PyObject* function, const A&... arguments);
@@ -245,6 +248,8 @@ public:
     bytes(const std::string& text) : bytes(text.data(), text.size()) {}
     bytes(std::string_view text) : bytes(text.data(), text.size()) {}
     explicit bytes(facade::Ref r) : object(std::move(r)) {}
+    bytes(const object& o) : object(of(o.ptr())) {}
+    bytes(const accessor& o) : object(of(o.ptr())) {}
     operator std::string() const { return std::string(std::string_view(*this)); }
     operator std::string_view() const {
         char* p = nullptr;
@@ -252,6 +257,9 @@ public:
         facade::checked(opforge_PyBytes_AsStringAndSize(ptr(), &p, &n));
         return {p, static_cast<size_t>(n)};
     }
+
+private:
+    static facade::Ref of(PyObject* o);
 };
 // A number or string of Python's that is made of a C++ value, or of another object by its type.
 template <class T>
@@ -272,7 +280,8 @@ protected:
 class bool_ : public value_object<bool> {
 public:
     using value_object::value_object;
-    explicit bool_(const object& o) : value_object(made("bool", o, false)) {}
+    bool_(const object& o) : value_object(made("bool", o, false)) {}
+    bool_(const accessor& o) : bool_(o.get()) {}
 };
 class int_ : public value_object<long long> {
 public:
@@ -282,7 +291,8 @@ public:
     int_(T value)
         : value_object(
               facade::Convert<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>::cast(value)) {}
-    explicit int_(const object& o) : value_object(made("int", o, facade::is(o.ptr(), facade::LongFlag))) {}
+    int_(const object& o) : value_object(made("int", o, facade::is(o.ptr(), facade::LongFlag))) {}
+    int_(const accessor& o) : int_(o.get()) {}
     template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
     operator T() const {
         return cast<T>();
@@ -291,7 +301,8 @@ public:
 class float_ : public value_object<double> {
 public:
     using value_object::value_object;
-    explicit float_(const object& o) : value_object(made("float", o, facade::is(o.ptr(), &opforge_PyFloat_Type))) {}
+    float_(const object& o) : value_object(made("float", o, facade::is(o.ptr(), &opforge_PyFloat_Type))) {}
+    float_(const accessor& o) : float_(o.get()) {}
 };
 class str : public value_object<std::string> {
 public:
@@ -299,6 +310,8 @@ public:
     str(const char* text) : value_object(std::string(text)) {}
     str(const char* text, size_t n) : value_object(std::string(text, n)) {}
     explicit str(const handle& h) : value_object(facade::checked(opforge_PyObject_Str(h.ptr()))) {}
+    str(const object& o) : str(static_cast<const handle&>(o)) {}
+    str(const accessor& o) : str(o.get()) {}
     template <class... A>
     str format(const A&... arguments) const {
         return str(attr("format")(arguments...).ref());
@@ -381,6 +394,9 @@ inline size_t size_of(PyObject* o) {
     return static_cast<size_t>(n);
 }
 }  // namespace facade
+inline facade::Ref bytes::of(PyObject* o) {
+    return facade::is(o, facade::BytesFlag) ? facade::Ref::borrow(o) : facade::checked(facade::refuse(o, "bytes"));
+}
 
 class list : public facade::typed_object<facade::ListType> {
 public:
@@ -475,6 +491,22 @@ public:
     using dict::dict;
 };
 
+// pybind11 has a type for each kind of attribute and item. Sources name them in tables of types.
+namespace detail {
+#define OPFORGE_ACCESSOR(NAME)                               \
+    class NAME : public ::pybind11::accessor {               \
+    public:                                                  \
+        NAME(const ::pybind11::accessor& o) : accessor(o) {} \
+    };
+OPFORGE_ACCESSOR(item_accessor)
+OPFORGE_ACCESSOR(list_accessor)
+OPFORGE_ACCESSOR(tuple_accessor)
+OPFORGE_ACCESSOR(sequence_accessor)
+OPFORGE_ACCESSOR(str_attr_accessor)
+OPFORGE_ACCESSOR(obj_attr_accessor)
+#undef OPFORGE_ACCESSOR
+}  // namespace detail
+
 // ---- of any object
 template <class T>
 object cast(const T& value) {
@@ -497,6 +529,14 @@ auto make_tuple(const A&... values) {
     OpforgePySize i = 0;
     (facade::checked(opforge_PyTuple_SetItem(made.ptr(), i++, facade::to_python(values).release())), ...);
     return made;
+}
+OPFORGE_IF_USED
+std::ptrdiff_t hash(const handle& h) {
+    const OpforgePySize value = opforge_PyObject_Hash(h.ptr());
+    if (value == -1) {
+        throw facade::Raised();
+    }
+    return value;
 }
 inline size_t len(const handle& h) { return facade::size_of(h.ptr()); }
 inline bool hasattr(const handle& h, const char* name) { return bool(facade::attribute_or_none(h.ptr(), name)); }
@@ -815,10 +855,7 @@ struct Convert<std::function<R(A...)>> {
         };
         return true;
     }
-    static Ref cast(const Function&) {
-        static_assert(Never<R>::value, "opforge's facade converts no std::function to Python: return a py::object");
-        return {};
-    }
+    static Ref cast(const Function& f) { return f ? pybind11::facade::as_function(f) : Ref::borrow(none()); }
     static std::string name(bool) {
         std::string text;
         ((text += (text.empty() ? "" : ", ") + Convert<std::decay_t<A>>::name(true)), ...);

@@ -1,5 +1,6 @@
 // at::parallel_for and its like, and the guards of grad mode.
 #pragma once
+#include "symbols.h"
 #include "tensor.h"
 
 // torch's own for Linux: sources ask which threads at::parallel_for has.
@@ -39,6 +40,32 @@ inline int get_thread_num() {
     uint32_t n = 0;
     facade::check(torch_get_thread_idx(&n), "get_thread_num()");
     return static_cast<int>(n);
+}
+namespace facade {
+// An error of torch's own has where it was raised behind its text.
+OPFORGE_IF_USED
+void set_threads(const char* what, const char* symbol, int n) {
+    try {
+        c10::facade::torch_function<void(int)>(what, symbol)(n);
+    } catch (const std::exception& e) {
+        const std::string text = e.what();
+        fail(text.substr(0, text.find("\nException raised from ")));
+    }
+}
+}  // namespace facade
+OPFORGE_IF_USED
+void set_num_threads(int n) { facade::set_threads("set_num_threads", "_ZN2at15set_num_threadsEi", n); }
+OPFORGE_IF_USED
+void set_num_interop_threads(int n) {
+    facade::set_threads("set_num_interop_threads", "_ZN2at23set_num_interop_threadsEi", n);
+}
+OPFORGE_IF_USED
+size_t get_num_interop_threads() {
+    return c10::facade::torch_function<size_t()>("get_num_interop_threads", "_ZN2at23get_num_interop_threadsEv")();
+}
+OPFORGE_IF_USED
+int intraop_default_num_threads() {
+    return c10::facade::torch_function<int()>("intraop_default_num_threads", "_ZN2at27intraop_default_num_threadsEv")();
 }
 inline bool in_parallel_region() { return facade::parallel_depth() > 0; }
 inline void init_num_threads() {}
@@ -119,3 +146,11 @@ T parallel_reduce(const int64_t begin, const int64_t end, const int64_t grain_si
 inline void intraop_launch(const std::function<void()>& f) { f(); }
 }  // namespace opforge_facade
 }  // namespace at
+
+namespace c10 {
+inline namespace opforge_facade {
+using at::AutoGradMode;
+using at::GradMode;
+using at::NoGradGuard;
+}  // namespace opforge_facade
+}  // namespace c10

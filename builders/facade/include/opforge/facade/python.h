@@ -41,6 +41,7 @@ OPFORGE_PYTHON(int, PyObject_SetAttr, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GetItem, PyObject*, PyObject*)
 OPFORGE_PYTHON(int, PyObject_SetItem, PyObject*, PyObject*, PyObject*)
 OPFORGE_PYTHON(OpforgePySize, PyObject_Size, PyObject*)
+OPFORGE_PYTHON(OpforgePySize, PyObject_Hash, PyObject*)
 OPFORGE_PYTHON(int, PyCallable_Check, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyObject_GenericGetAttr, PyObject*, PyObject*)
 OPFORGE_PYTHON(int, PyObject_GenericSetAttr, PyObject*, PyObject*, PyObject*)
@@ -74,6 +75,7 @@ OPFORGE_PYTHON(double, PyComplex_RealAsDouble, PyObject*)
 OPFORGE_PYTHON(double, PyComplex_ImagAsDouble, PyObject*)
 OPFORGE_PYTHON(PyObject*, PyUnicode_FromStringAndSize, const char*, OpforgePySize)
 OPFORGE_PYTHON(PyObject*, PyUnicode_DecodeUTF8, const char*, OpforgePySize, const char*)
+OPFORGE_PYTHON(PyObject*, PyUnicode_DecodeLatin1, const char*, OpforgePySize, const char*)
 OPFORGE_PYTHON(const char*, PyUnicode_AsUTF8AndSize, PyObject*, OpforgePySize*)
 OPFORGE_PYTHON(PyObject*, PyBytes_FromStringAndSize, const char*, OpforgePySize)
 OPFORGE_PYTHON(int, PyBytes_AsStringAndSize, PyObject*, char**, OpforgePySize*)
@@ -150,8 +152,17 @@ __attribute__((weak, visibility("default"))) PyObject* PyCapsule_New(void*, cons
 __attribute__((weak, visibility("default"))) void* PyCapsule_GetPointer(PyObject*, const char*);
 __attribute__((weak, visibility("default"))) void PyErr_SetString(PyObject*, const char*);
 __attribute__((weak, visibility("default"))) PyObject* PyErr_Occurred();
+__attribute__((weak, visibility("default"))) int PyErr_WarnEx(PyObject*, const char*, OpforgePySize);
 __attribute__((weak, visibility("default"))) void PyErr_Clear();
 }
+#ifndef Py_BEGIN_ALLOW_THREADS
+#define Py_BEGIN_ALLOW_THREADS \
+    {                          \
+        void* const opforge_thread = opforge_PyEval_SaveThread();
+#define Py_END_ALLOW_THREADS                      \
+    opforge_PyEval_RestoreThread(opforge_thread); \
+    }
+#endif
 #define OPFORGE_EXCEPTION_OF_PYTHON(name) \
     extern "C" __attribute__((weak, visibility("default"))) PyObject* PyExc_##name;
 OPFORGE_EXCEPTION_OF_PYTHON(BaseException)

@@ -325,6 +325,18 @@ public:
         facade::check(torch_set_requires_grad(handle(), r), "set_requires_grad()");
         return const_cast<Tensor&>(*this);
     }
+    // not a default of the argument: clang makes no Tensor within its class
+    template <int N = 0>
+    void backward() const {
+        backward<N>(Tensor());
+    }
+    template <int N = 0>
+    void backward(const Tensor& gradient, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
+                  std::optional<ArrayRef<Tensor>> inputs = std::nullopt) const;
+    template <int N = 0>
+    Tensor grad() const;
+    template <int N = 0>
+    void retain_grad() const;
     Tensor& requires_grad_(bool r = true) const { return set_requires_grad(r); }
     template <int N = 0>
     bool is_leaf() const {

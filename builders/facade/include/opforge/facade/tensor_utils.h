@@ -49,6 +49,28 @@ OPFORGE_IF_USED
 inline int64_t multiply_integers(IntArrayRef list) {
     return std::accumulate(list.begin(), list.end(), int64_t{1}, std::multiplies<int64_t>());
 }
+OPFORGE_IF_USED
+ScalarType promoteTypes(ScalarType a, ScalarType b) { return at::promote_types(a, b); }
+OPFORGE_IF_USED
+bool canCast(ScalarType from, ScalarType to) { return at::can_cast(from, to); }
+OPFORGE_IF_USED
+bool isSignedType(ScalarType t) {
+    TORCH_CHECK(!isQIntType(t), "isSignedType not supported for quantized types");
+    return isFloatingType(t) || isComplexType(t) || t == ScalarType::Char || t == ScalarType::Short ||
+           t == ScalarType::Int || t == ScalarType::Long;
+}
+OPFORGE_IF_USED
+ScalarType get_default_dtype_as_scalartype() { return at::facade::default_dtype(); }
+OPFORGE_IF_USED
+TypeMeta get_default_dtype() { return at::facade::default_dtype(); }
+template <class T>
+constexpr T pi = static_cast<T>(3.14159265358979323846L);
+template <class T>
+constexpr T e = static_cast<T>(2.71828182845904523536L);
+template <class T>
+constexpr T sqrt_2 = static_cast<T>(1.41421356237309504880L);
+template <class T>
+constexpr T frac_sqrt_2 = static_cast<T>(0.70710678118654752440L);
 // Host code has no device to set: a CPU's guard does nothing.
 class OptionalDeviceGuard {
 public:

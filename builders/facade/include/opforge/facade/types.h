@@ -385,6 +385,7 @@ public:
     TypeMeta(ScalarType t) : type_(t) {}
     operator ScalarType() const { return type_; }
     ScalarType toScalarType() const { return type_; }
+    ScalarType id() const { return type_; }
     size_t itemsize() const { return elementSize(type_); }
     // As torch names it: the type that a compiler on Linux prints.
     std::string_view name() const {
@@ -951,3 +952,13 @@ inline void check_numbers_once() {
 
 }  // namespace opforge_facade
 }  // namespace c10
+
+namespace std {
+template <>
+struct hash<c10::Device> {
+    size_t operator()(c10::Device d) const noexcept {
+        return static_cast<size_t>(static_cast<uint32_t>(static_cast<uint8_t>(d.type())) << 16 |
+                                   static_cast<uint32_t>(static_cast<uint8_t>(d.index())));
+    }
+};
+}  // namespace std
