@@ -65,9 +65,12 @@ def check_keywords(function: str, declared: Mapping[str, Any], others: frozenset
     """Raises TypeError for an argument that a function does not have."""
     for name in declared:
         if name not in DEFAULTS or name in others:
-            from opforge.compat.attributes import OTHER_WORDS
+            from opforge.foundation import upper_parts
 
-            advice = f". Write {OTHER_WORDS[name]}" if name in OTHER_WORDS else ""
+            from .declaration.op_spec import OTHER_WORDS
+
+            line = upper_parts.get(OTHER_WORDS).OTHER_WORDS.get(name)
+            advice = f". Write {line}" if line else ""
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{advice}")
 
 
