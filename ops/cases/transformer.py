@@ -168,6 +168,7 @@ def _compared(norms_first: bool, dtype: str, share: float) -> Case:
         refused_dtypes=(),
         strided=False,
         promises=(Promise.REPEATS, Promise.NAN, Promise.ACCURACY),  # torch's products depend on threads and addresses
+        accuracy=3.0,  # for the same reason: two runs of one of them differ by half
     )
 
 

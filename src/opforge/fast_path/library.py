@@ -284,9 +284,10 @@ class LoadedOp:
                 importlib.import_module("opforge.foundation.tracebacks").explain_missing(error, name, self.__names__)
                 raise
             return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
-        torch: Any = sys.modules.get("torch")
-        # torch.compile would look up again what it traces here as an attribute that changes, without end.
-        if not (torch and torch.compiler.is_compiling()):
+        # torch.compile would look up again what it traces here as an attribute that changes, without end. Another
+        # thread may be importing torch.
+        compiler: Any = getattr(sys.modules.get("torch"), "compiler", None)
+        if not (compiler and compiler.is_compiling()):
             setattr(self, name, function)  # the next access finds it without coming here
         return function
 

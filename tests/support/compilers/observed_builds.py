@@ -529,6 +529,9 @@ ADMITTED: dict[str, tuple[str, ...]] = {
         "tests/compile/inputs/test_equal_headers.py::test_a_new_time_alone_of_one_of_two_equal_headers_builds_nothing",
     ),
     "files that appear in a folder which the compiler searches only": ("$SYSROOT", "gcc"),
+    "a second write through a shared memory mapping": (
+        "tests/compile/inputs/test_memory_mappings.py::test_a_second_write_is_noticed_by_its_time_or_on_request",
+    ),
     "a program of the compiler besides": ("gcc", "clang", "hipcc", "COMPILER_PATH"),
     "the files that the compiler links into every library": ("gcc", "-l by LIBRARY_PATH"),
     "the configuration of ccache": ("ccache as CXX",),
