@@ -34,6 +34,15 @@ def made_once(tmp_path_factory):
 
 
 @pytest.fixture
+def quick_builds(builds_are_shared, monkeypatch):
+    """For tests of what our own ops compute: they are compiled with less optimization, which takes a third less.
+
+    tests/contract has them as users do.
+    """
+    monkeypatch.setenv("CXXFLAGS", "-O1")
+
+
+@pytest.fixture
 def folder(tmp_path):
     """The folder of an op of plain C, `plain`, whose `value()` is the number in its header: 1."""
     sample_ops.plain_op(tmp_path / "op")

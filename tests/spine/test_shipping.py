@@ -61,7 +61,7 @@ def test_ops_for_another_level_are_built_into_a_folder_and_used_there(declared, 
     assert not (tmp_path / "none").exists()
 
 
-def test_the_example_trains_with_an_op_of_opforges(builds_are_shared, shared_store):
+def test_the_example_trains_with_an_op_of_opforges(quick_builds, shared_store):
     """With fewer steps it measures less. Its processes, which load an op, are forked from one that has torch."""
     example = os.path.join(CHECKOUT, "examples", "char_transformer")
     code = f"import sys; sys.executable = {forked_python.python()!r}; sys.argv = ['', '--steps', '2', '--json']\n"
