@@ -14,8 +14,8 @@ from .tensors import converted, difference, filled, mapped, tensors_of
 from .tolerance import bounds, units_of
 
 PERTURBATIONS = 8
-"""How often the inputs are changed by their rounding error, to see how far that changes the results. With 3 some elements
-seem to hardly change at all, and the largest error is one of theirs."""
+"""How often the inputs are changed by their rounding error, to see how far that changes the results. With 3 some
+elements seem to hardly change at all, and the largest error is one of theirs."""
 OF_REFERENCE = 64
 """The error of the reference in float64, in units of its largest result's rounding."""
 

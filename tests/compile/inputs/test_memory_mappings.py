@@ -13,9 +13,7 @@ pytestmark = pytest.mark.compile
 
 
 def test_a_second_write_is_noticed_by_its_time_or_on_request(tmp_path, monkeypatch):
-    text_files.write(
-        tmp_path, "plain.cpp", f'#include "part.h"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n'
-    )
+    text_files.write(tmp_path, "plain.cpp", f'#include "part.h"\n{sample_ops.EXPORT} int value() {{ return VALUE; }}\n')
     path = text_files.write(tmp_path, "part.h", "#define VALUE 1\n")
     cls = sample_ops.builder_class(tmp_path, "plain", abi="c")
     assert cls().load().value() == 1
