@@ -50,7 +50,7 @@ def test_a_wrong_keyword_is_told_the_nearest():
         opforge.load("x", ["x.cpp"], requires_torhc="")
 
 
-def test_a_keyword_of_setuptools_is_told_the_line_to_write():
+def test_a_keyword_of_setuptools_names_the_line_to_write():
     with pytest.raises(TypeError, match=r"argument 'library_dirs'[.] Write extra_link_args = \["):
         opforge.load("x", ["x.cpp"], library_dirs=["/lib"])
 
