@@ -218,7 +218,7 @@ def _build_until_stable(job: Job, work: str, steps: Sequence[Step], disk: Disk) 
 def _other_compiler(job: Job) -> bool:
     """Returns whether another compiler is found now than the one that the plan and its keys name.
 
-    If another thread has set variables since, it cannot be told: they are a part of a compiler's identity.
+    If another thread has set variables since, that is not known: they are a part of a compiler's identity.
     """
     known = dict(job.plan.environment)
     is_same = all(os.environ.get(name, "") == known.get(name, "") for name in {*known, *COMPILER_VARIABLES})
