@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,25 +143,9 @@ def resolve(declared: Any, target: Target) -> OpSpec:
     if name == "":
         name = getattr(declared, "NAME", "")  # a builder that was DeepSpeed's
     _check_name(builder, name, abi)
-    for attribute in TEXTS:
-        if not isinstance(get(attribute) or "", str):
-            expected = f"Expected a text, such as {ATTRIBUTES[attribute].example}"
-            raise BuilderError(builder, f"{attribute}={get(attribute)!r}", expected)
-    sources = scope.listed("sources", get("sources"))
-    if len(set(sources)) < len(sources):
-        twice = next(source for source in sources if sources.count(source) > 1)
-        raise BuilderError(builder, f"sources names {twice!r} twice: its ops would be defined twice", "Name it once")
-    groups: tuple[SourceGroup, ...] = ()
-    own_arch: tuple[str, ...] = ()
-    if declared.groups:
-        from .groups import resolve as resolve_groups
-
-        groups, target, own_arch = resolve_groups(scope, declared.groups, sources, target)
-        sources = (*sources, *(source for group in groups for source in group.sources))
-    _check_sources(builder, sources, f" for {device}" if len(devices) > 1 else "")
-    if abi == abis.FACADE and device not in ("cpu", "cuda"):
-        advice = 'It has headers for the CPU and CUDA: declare abi="torch", or "torch-stable" for rewritten sources'
-        raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
+    _check_texts(builder, get)
+    sources, groups, target, own_arch = _sources(scope, get("sources"), declared.groups, target)
+    _check_abi(builder, abi, device)
     if type(declared.abi) is str:  # otherwise they may be for another device
         _check_functions(builder, abi, get("fakes"), get("signatures"))
     own = kernel_roots.KernelRoot(kernel_roots.OWN, _folder(builder, get("folder")) or kernel_roots.folder_of(kind), "")
@@ -258,6 +242,19 @@ def _is_foreign(kind: type, name: str, value: Any) -> bool:
     return not any(name in vars(base) for base in kind.__mro__ if base.__module__.startswith("opforge."))
 
 
+def _check_texts(builder: str, get: Callable[[str], Any]) -> None:
+    for attribute in TEXTS:
+        if not isinstance(get(attribute) or "", str):
+            expected = f"Expected a text, such as {ATTRIBUTES[attribute].example}"
+            raise BuilderError(builder, f"{attribute}={get(attribute)!r}", expected)
+
+
+def _check_abi(builder: str, abi: str, device: str) -> None:
+    if abi == abis.FACADE and device not in ("cpu", "cuda"):
+        advice = 'It has headers for the CPU and CUDA: declare abi="torch", or "torch-stable" for rewritten sources'
+        raise BuilderError(builder, f"abi={abi!r} for {device}", advice)
+
+
 def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> None:
     if fakes and abi == abis.PLAIN:
         advice = "Only ops that are registered with torch can have fakes"
@@ -266,13 +263,30 @@ def _check_functions(builder: str, abi: str, fakes: Any, signatures: Any) -> Non
         raise BuilderError(builder, f"signatures with abi={abi!r}", "They are supported only with abi='c'")
 
 
-def _check_sources(builder: str, sources: Sequence[str], of_device: str) -> None:
-    """Raises BuilderError if there are no sources, or if one is a header."""
+def _sources(
+    scope: DeviceScope, value: Any, groups: Any, target: Target
+) -> tuple[tuple[str, ...], tuple[SourceGroup, ...], Target, tuple[str, ...]]:
+    """Returns all sources, their groups, the target that these ask for, and the architectures of the other sources.
+
+    Raises BuilderError if there are no sources, if one is named twice, or if one is a header.
+    """
+    builder, sources = scope.builder, scope.listed("sources", value)
+    grouped: tuple[tuple[SourceGroup, ...], Target, tuple[str, ...]] = ((), target, ())
+    if len(set(sources)) < len(sources):
+        twice = next(source for source in sources if sources.count(source) > 1)
+        raise BuilderError(builder, f"sources names {twice!r} twice: its ops would be defined twice", "Name it once")
+    if groups:
+        from .groups import resolve as resolve_groups
+
+        grouped = resolve_groups(scope, groups, sources, target)
+        sources = (*sources, *(source for group in grouped[0] for source in group.sources))
     if not sources:
+        of_device = f" for {scope.device}" if len(scope.devices) > 1 else ""
         raise BuilderError(builder, f"it names no sources{of_device}", "Name at least one file in `sources`")
     if header := next((source for source in sources if source.endswith(HEADERS)), ""):
         advice = "Remove it: a header is compiled with the sources that include it"
         raise BuilderError(builder, f"sources names {header!r}, a header", advice)
+    return (sources, *grouped)
 
 
 def _folder(builder: str, value: Any) -> str:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from . import torch_versions
 from .flags import INCLUDE, OF_TORCH
@@ -358,47 +359,68 @@ def find_sources(
         OSError: A source cannot be read.
     """
     paths = [path for path in map(Path, paths) if not (without_cuda and path.suffix == ".cu")]
-    headers = _headers(root) if root else {}
-    folders = dict[Path, None]()
-    texts, included, uses_torch = dict[Path, str](), dict[Path, list[Path]](), set[Path]()
-    pending = list(paths)
-    while pending:
-        path = pending.pop(0)
-        if path in texts:
-            continue
-        plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), NEVER_TRUE)
-        if names := "|".join(re.escape(macro.partition("=")[0]) for macro in macros):
-            plain = with_defined(plain, names)
-        texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
-        included[path] = []
-        of_torch = {match.start() for match in torch_includes(path, plain)}
-        if of_torch:
-            uses_torch.add(path)
-        for match in INCLUDED.finditer(plain):
-            if match.start() in of_torch:
-                continue
-            beside = [path.parent] if match[1] == '"' else []
-            named = (*beside, *include_folders)
-            found = next((file for folder in named if (file := folder / match[2]).is_file()), None)
-            if found is None:
-                found = _header_of_project(headers, match[2], path)
-                if found is not None and not match[2].startswith("."):
-                    folders[found.parents[len(_parts(match[2])) - 1]] = None
-            if found is not None:
-                included[path].append(_plain_path(found))
-                pending.append(_plain_path(found))
+    read = _read(paths, include_folders, _headers(root) if root else {}, without_cuda, macros)
     units, files, left_out = list[Path](), dict[Path, str](), list[tuple[Path, str]]()
     for unit in dict.fromkeys(paths):
-        closure = _closure(unit, included)
-        if root is not None and uses_torch.isdisjoint(closure):
+        closure = _closure(unit, read.included)
+        if root is not None and read.uses_torch.isdisjoint(closure):
             continue
-        of_cuda = _header_of_cuda(texts[path] for path in closure) if without_cuda and root is not None else None
+        of_cuda = _header_of_cuda(read.texts[path] for path in closure) if without_cuda and root is not None else None
         if of_cuda:
             left_out.append((unit, of_cuda))
         else:
             units.append(unit)
-            files |= {path: texts[path] for path in closure}
-    return Sources(tuple(units), files, tuple(include_folders), tuple(folders), tuple(left_out))
+            files |= {path: read.texts[path] for path in closure}
+    return Sources(tuple(units), files, tuple(include_folders), tuple(read.folders), tuple(left_out))
+
+
+class _Read(NamedTuple):
+    """Sources, and the files of their project that they include."""
+
+    texts: dict[Path, str]
+    """The files, with their text without comments."""
+    included: dict[Path, list[Path]]
+    """The files that each of them includes."""
+    uses_torch: set[Path]
+    """Those of them that include a header of torch's."""
+    folders: dict[Path, None]
+    """Where headers were found that only a search of the whole project found."""
+
+
+def _read(
+    paths: Iterable[Path],
+    include_folders: Sequence[Path],
+    headers: Mapping[str, Sequence[Path]],
+    without_cuda: bool,
+    macros: Sequence[str],
+) -> _Read:
+    read = _Read({}, {}, set(), {})
+    pending = list(paths)
+    while pending:
+        path = pending.pop(0)
+        if path in read.texts:
+            continue
+        plain = without_regions(without_comments(path.read_text(encoding="utf-8", errors="replace")), NEVER_TRUE)
+        if names := "|".join(re.escape(macro.partition("=")[0]) for macro in macros):
+            plain = with_defined(plain, names)
+        read.texts[path] = plain = without_regions(plain, OF_CUDA) if without_cuda else plain
+        read.included[path] = []
+        of_torch = {match.start() for match in torch_includes(path, plain)}
+        if of_torch:
+            read.uses_torch.add(path)
+        for match in INCLUDED.finditer(plain):
+            if match.start() in of_torch:
+                continue
+            searched = (*([path.parent] if match[1] == '"' else []), *include_folders)
+            found = next((file for folder in searched if (file := folder / match[2]).is_file()), None)
+            if found is None:
+                found = _header_of_project(headers, match[2], path)
+                if found is not None and not match[2].startswith("."):
+                    read.folders[found.parents[len(_parts(match[2])) - 1]] = None
+            if found is not None:
+                read.included[path].append(_plain_path(found))
+                pending.append(_plain_path(found))
+    return read
 
 
 HEADERS_OF_CUDA = re.compile(
