@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.errors import SettingError
+from opforge.errors import SettingError, UnknownAcceleratorError
 
 from . import messages
 from .guard import FAILED, OK, Guarded, json_option
@@ -50,6 +50,25 @@ def command(as_json: bool) -> None:
     sys.exit(FAILED if problems else OK)
 
 
+def _check_accelerator(value: str, source: str) -> None:
+    from opforge.accelerator import registry
+
+    registry.find(value.strip(), source)
+
+
+def _check_remotes(_value: str, _source: str) -> None:
+    from opforge.remote import remotes
+
+    remotes.configured()
+
+
+CHECKED_ELSEWHERE: Mapping[str, Callable[[str, str], object]] = {
+    "accelerator": _check_accelerator,
+    "remotes": _check_remotes,
+}
+"""The settings that the parts above read further. Each raises what its first use would."""
+
+
 def _note(row: Mapping[str, Any]) -> str:
     return "" if row["in_files"] or row["from"] != DEFAULT else " (variable only)"
 
@@ -75,7 +94,9 @@ def settings_in_force() -> list[dict[str, Any]]:
         problem = ""
         try:
             setting()
-        except SettingError as error:
+            if name in CHECKED_ELSEWHERE and value:
+                CHECKED_ELSEWHERE[name](value, source)
+        except (SettingError, UnknownAcceleratorError) as error:
             problem = str(error)
         row = {"name": name, "variable": setting.variable, "value": _shown(setting, value) or setting.default_text()}
         rows.append(row | {"from": source or DEFAULT, "in_files": setting.in_files, "problem": problem})

@@ -161,7 +161,7 @@ def _resolve(what: str, targets: Sequence[Target]) -> list[tuple[str, dict[str, 
     of_op = entries_of_op(stored, what)
     if not of_op and len(keyed := entries_with_key(stored, what)) == 1:
         return _of_entries(layout, keyed)
-    if os.sep in what:
+    if os.sep in what or ("." in what and ":" not in what):  # no op has a name with a dot
         raise InspectionError(what, "there is no such file or folder", "Correct the path")
     try:
         ops = select([what], targets)

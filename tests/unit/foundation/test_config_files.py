@@ -272,6 +272,7 @@ def test_a_damaged_memory_is_not_used(user, monkeypatch, damage):
 def test_config_shows_all_settings_and_no_secret(user, monkeypatch):
     path = user('remotes = ["https://ann:secret@host/ops", "s3://ann:sec/secret@host/ops"]\n')
     monkeypatch.setenv("OPFORGE_SIGNING_KEY", "top-secret"), monkeypatch.setenv("OPFORGE_LOCK_TIMEOUT", "soon")
+    monkeypatch.setenv("OPFORGE_ACCELERATOR", "gpu")
     done = CliRunner().invoke(group, ["config"])
     assert done.exit_code == 1 and "secret" not in done.output
     assert f"remotes\thttps://***@host/ops s3://***@host/ops\t{path}\n" in done.stdout
@@ -279,6 +280,9 @@ def test_config_shows_all_settings_and_no_secret(user, monkeypatch):
     assert "prebuilt\tprefer\tdefault (variable only)\n" in done.stdout
     assert f"settings file: {path} (this user's)\n" in done.stdout
     assert "error: OPFORGE_LOCK_TIMEOUT='soon' cannot be used: expected a number of seconds" in done.stderr
+    assert "error: 'gpu', requested by OPFORGE_ACCELERATOR, is not a known accelerator." in done.stderr
+    monkeypatch.setenv("OPFORGE_REMOTES", "foo")
+    assert "error: OPFORGE_REMOTES='foo' cannot be used: " in CliRunner().invoke(group, ["config"]).stderr
 
 
 def test_a_damaged_file_does_not_keep_opforge_from_being_imported(user, monkeypatch):

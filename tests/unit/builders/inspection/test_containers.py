@@ -152,6 +152,7 @@ def test_the_torch_that_added_a_function_is_read_from_its_header(tmp_path, monke
         ("deadbeef", 2, "'deadbeef' is neither an op nor a key in the cache, which holds: no entry."),
         ("3f9", 2, "'3f9' is neither an op nor a key in the cache, which holds: no entry."),
         ("CPUAdm", 2, "'CPUAdm' is not an op that is offered here. Did you mean CPUAdamBuilder"),
+        ("no.so", 1, "no.so cannot be inspected: there is no such file or folder.\nhint: Correct the path"),
         ("a/b", 1, "a/b cannot be inspected: there is no such file or folder.\nhint: Correct the path"),
         (
             "CPUAdam",
