@@ -180,7 +180,7 @@ def _inner_problem(root: str) -> CacheDirError | None:
             status = os.lstat(path)
         except OSError:
             continue  # it is missing, or the next step reports it
-        if status.st_mode & 0o022 and file_owners.others_bits(status):
+        if status.st_mode & 0o022 and file_owners.others_bits(status, path):
             reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
             return CacheDirError(
                 root, reason, f"They may have changed its contents. Run: rm -rf {file_owners.quoted(path)}"

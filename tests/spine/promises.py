@@ -257,8 +257,8 @@ PROMISES = [
             OTHERS + "test_he_can_change_nothing_in_a_store_below_a_sticky_folder",
         ),
         (
-            "A group that has no other member than you counts as you.",
-            TRUST + "test_a_group_may_write_only_if_it_is_the_users_private_one",
+            "A group that has no other member than you counts as you, unless",
+            TRUST + "test_a_private_group_does_not_hide_who_else_is_in_an_access_control_list",
         ),
         (
             "So no other user can exchange a file between its check and its loading.",
