@@ -401,6 +401,11 @@ PROMISES = [
             VOLUMES + "test_renaming_the_private_folder_while_a_build_runs_changes_nothing",
         ),
         (
+            "The same applies to the folders of a program that is loaded.",
+            "unit/cache/store/test_held.py::"
+            "test_a_temporary_folder_is_held_where_others_may_rename_it_and_let_go_at_the_end",
+        ),
+        (
             "Each applies only to the folders of a store and of layers",
             VOLUMES + "test_settings_and_keys_are_not_read_from_a_folder_that_is_named",
         ),
