@@ -15,7 +15,7 @@ from opforge.foundation import file_owners, settings
 from opforge.foundation.files import folder_names, make_folder, write_file
 
 from .filesystem.disk import Disk
-from .held import empty, hold
+from .held import empty, hold, let_go
 from .layout import MACHINE, SWEPT, TAG, TAG_NAME, VERSION, Layout
 from .ownership import has_tag, is_own
 from .staging import new_folder
@@ -180,7 +180,7 @@ def _inner_problem(root: str) -> CacheDirError | None:
             status = os.lstat(path)
         except OSError:
             continue  # it is missing, or the next step reports it
-        if status.st_mode & 0o022 and file_owners.others_bits(status):
+        if status.st_mode & 0o022 and file_owners.others_bits(status, path):
             reason = f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
             return CacheDirError(
                 root, reason, f"They may have changed its contents. Run: rm -rf {file_owners.quoted(path)}"
@@ -258,43 +258,69 @@ def private_fallback(refused: CacheDirError) -> str:
     is held by its descriptor. Raises CacheDirError if no temporary folder can be made either.
     """
     import atexit
-    import shutil
-    import tempfile
 
-    path, owner, prefix = "", os.getpid(), f"opforge-{os.geteuid()}-"
+    owner, prefix = os.getpid(), f"opforge-{os.geteuid()}-"
     try:
-        for left in reversed(range(HOLDS)):
-            try:
-                root = path = tempfile.mkdtemp(prefix=prefix)
-            except FileNotFoundError:  # no folder for temporary files can be written; the default cache's may be
-                root = path = tempfile.mkdtemp(prefix=prefix, dir=Disk().nearest(refused.path))
-            if not find_problem(path, file_owners.trusted_ids()):
-                break
-            try:
-                root = hold(path)
-                break
-            except OSError:  # others have renamed it before it was opened: another one is made
-                if not left:
-                    raise
+        try:
+            root, path = temporary_folder(prefix)
+        except FileNotFoundError:  # no folder for temporary files can be written; the default cache's may be
+            root, path = temporary_folder(prefix, Disk().nearest(refused.path))
     except OSError as error:
-        what = f"the private folder {path} cannot be used" if path else "no temporary folder can be made"
-        problem = f"{refused.problem}; {what} ({error.strerror})"
+        problem = f"{refused.problem}; no temporary folder can be made ({error.strerror})"
         made = CacheDirError(refused.path, problem, refused.advice)
         raise (NotKept(str(made)) if _is_to_be_kept.get() else made) from error
 
     def remove() -> None:
-        if os.getpid() != owner:  # otherwise a forked child would remove its parent's folder
-            return
-        if root == path:
-            shutil.rmtree(path, ignore_errors=True)
-            return
-        empty(root)
-        with suppress(OSError):
-            os.rmdir(path)
+        if os.getpid() == owner:  # otherwise a forked child would remove its parent's folder
+            remove_temporary(root, path)
 
     atexit.register(remove)
     _refused[root] = refused, path
     return root
+
+
+def temporary_folder(prefix: str, parent: str | None = None) -> tuple[str, str]:
+    """Makes a temporary folder for this user alone; returns a path by which it is used, and its name.
+
+    The path is its name, unless others may rename it: then the folder is held, and they can put none in its place.
+    Raises OSError.
+    """
+    import tempfile
+
+    for left in reversed(range(HOLDS)):
+        path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        if not find_problem(path, file_owners.trusted_ids()):
+            break
+        try:
+            return hold(path), path
+        except OSError:  # others have renamed it before it was opened: another one is made
+            if not left:
+                raise
+    return path, path
+
+
+def remove_temporary(root: str, path: str) -> None:
+    """Removes a folder that `temporary_folder` has made, by both that it has returned."""
+    import shutil
+
+    if root == path:
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    empty(root)
+    with suppress(OSError):
+        os.rmdir(path)
+
+
+@contextmanager
+def temporary(prefix: str) -> Iterator[str]:
+    """Makes a temporary folder as `temporary_folder` does, and removes it at the end of the block."""
+    root, path = temporary_folder(prefix)
+    try:
+        yield root
+    finally:
+        remove_temporary(root, path)
+        if root != path:
+            let_go(root)
 
 
 def _not_kept(refused: CacheDirError, path: str) -> str:

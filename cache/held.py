@@ -51,3 +51,10 @@ def empty(path: str) -> None:
         else:
             with suppress(OSError):
                 os.unlink(place)
+
+
+def let_go(path: str) -> None:
+    """Closes a folder that is held: the path leads nowhere from now on."""
+    if file_owners.is_held(path):  # otherwise the descriptor is another file's by now
+        os.close(*handles(f"{path}/"))
+    del file_owners.held[path]

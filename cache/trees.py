@@ -75,7 +75,7 @@ def hashes_of(folder: str, paths: Iterable[str], most: int, owners: Collection[i
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode) or (owners and status.st_uid not in owners):
                 raise TreeError(f"{path} must be a regular file owned by you")
-            if owners and others_bits(status):
+            if owners and others_bits(status, handle):
                 raise TreeError(f"others can write {path}")
             size += status.st_size
             if size > most:

@@ -157,7 +157,7 @@ def read(path: str, owners: Collection[int], bits: int = 0) -> bytes:
             raise ValueError(f"it is not a regular file of at most {MAX_FILE_BYTES} bytes")
         if status.st_uid not in owners:
             raise ValueError(f"it belongs to user {status.st_uid}, who is not trusted here")
-        if status.st_mode & 0o022 and file_owners.others_bits(status) & ~bits:
+        if status.st_mode & 0o022 and file_owners.others_bits(status, handle) & ~bits:
             raise ValueError(f"it can be written by others (mode {stat.S_IMODE(status.st_mode):o})")
         if unsafe := library.folders_problem(folder, owners, bits):
             raise ValueError(unsafe)

@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 
 from opforge.cache.layout import Layout
-from opforge.foundation.files import folder_names, make_folder, write_file
+from opforge.foundation.files import make_folder, write_file
 
 AREA = "pins"
 
@@ -27,8 +27,14 @@ def unpin(layout: Layout, key: str) -> None:
 
 
 def pinned(layout: Layout) -> frozenset[str]:
-    """Returns the names of the pinned entries. An entry may be gone: its pin holds for the next one of that name."""
-    return frozenset(folder_names(layout.path(AREA)))
+    """Returns the names of the pinned entries. An entry may be gone: its pin holds for the next one of that name.
+
+    Raises OSError if they cannot be listed: then nothing must be evicted.
+    """
+    try:
+        return frozenset(os.listdir(layout.path(AREA)))
+    except FileNotFoundError:
+        return frozenset()
 
 
 def kept_entries(layout: Layout) -> int:

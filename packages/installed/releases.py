@@ -92,12 +92,32 @@ class Installed(NamedTuple):
 
 def versions(root: Root, name: str) -> list[Version]:
     """Returns the installed versions of a package in a folder, the newest first."""
-    numbers = []
-    for file in folder_names(root.join("names", *name.split("/"))):
-        parts = version.read(file[:-5]) if file.endswith(".json") else None
-        if parts:
-            numbers.append(Version(parts[0], parts[1] or 0))
-    return sorted(numbers, reverse=True)
+    return sorted(filter(None, map(_version_of, folder_names(root.join("names", *name.split("/"))))), reverse=True)
+
+
+def _version_of(file: str) -> Version | None:
+    parts = version.read(file[:-5]) if file.endswith(".json") else None
+    return Version(parts[0], parts[1] or 0) if parts else None
+
+
+def every(root: Root) -> Iterator[tuple[str, Version]]:
+    """Yields the name and the version of each release in a folder.
+
+    Raises OSError for what cannot be listed, which `names` and `versions` pass over: it is not known to be empty.
+    """
+    base = root.join("names")
+    for organization in _listed(base):
+        for name in _listed(os.path.join(base, organization)):
+            for number in map(_version_of, _listed(os.path.join(base, organization, name))):
+                if number:
+                    yield f"{organization}/{name}", number
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def read(root: Root, name: str, number: Version) -> Installed | None:

@@ -41,7 +41,8 @@ def sweep(root: Root) -> list[str]:
     """Removes the files that no release names; returns the digests of variants that are gone. Raises OSError.
 
     Nothing is removed while something is installed: what it has placed is named at its end. The next removal takes it.
-    Nothing is removed either if a release cannot be read: a newer opforge has installed it, or it is another user's.
+    Nothing is removed either if a release or a folder of releases cannot be read: a newer opforge has installed it, it
+    is another user's, or the disk fails.
     """
     with held(root, alone=True) as is_alone:
         return _sweep(root) if is_alone else []
@@ -49,16 +50,19 @@ def sweep(root: Root) -> list[str]:
 
 def _sweep(root: Root) -> list[str]:
     used, signed = set[str](), set[str]()
-    for name in releases.names(root):
-        for number in releases.versions(root, name):
-            release = releases.read(root, name, number)
-            if release is None:
-                return []
-            used |= {part.digest for part in release.variants}
-            signed.add(release.digest)
+    try:
+        present = [*releases.every(root)]
+    except OSError:
+        return []
+    for name, number in present:
+        release = releases.read(root, name, number)
+        if release is None:
+            return []
+        used |= {part.digest for part in release.variants}
+        signed.add(release.digest)
     _remove_rest(root, signed)
-    present = [name for name in folder_names(root.join("trees")) if _is_digest(name) and _is_variant(root.tree(name))]
-    unused = [digest for digest in present if digest not in used]
+    trees = [name for name in folder_names(root.join("trees")) if _is_digest(name) and _is_variant(root.tree(name))]
+    unused = [digest for digest in trees if digest not in used]
     kept = {_library_paths(root, digest) for digest in used} if unused else set()
     for digest in unused:
         paths = _library_paths(root, digest)

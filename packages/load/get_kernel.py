@@ -195,10 +195,10 @@ def _recall(name: str, key: tuple[object, ...]) -> ModuleType | None:
     if found is None:
         return None
     try:
-        names = ("folder", "scope", "root", "module", "files", "content", "version")
-        folder, scope, root, module, files, content, version = (found[0][part] for part in names)
+        names = ("folder", "scope", "module", "files", "content", "version")
+        folder, scope, module, files, content, version = (found[0][part] for part in names)
         is_checked = scope not in ("environment", CHECKOUT)
-        if (is_checked and tree.root_problem(root)) or tree.id_problem(module, content):
+        if (is_checked and tree.root_problem(folder)) or tree.id_problem(module, content):
             return None
         bytecode = scope != CHECKOUT and tree.has_bytecode(files, files)
         imported = tree.import_tree(folder, module, bytecode, content=content, version=version)

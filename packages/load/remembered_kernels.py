@@ -33,13 +33,13 @@ def watched(before: FlatStamps, choice: Loadable) -> FlatStamps:
     return FlatStamps.of([*before.pairs(), *files])
 
 
-def remember(name: str, at_ns: int, before: FlatStamps, root: str, scope: str, choice: Loadable) -> None:
+def remember(name: str, at_ns: int, before: FlatStamps, scope: str, choice: Loadable) -> None:
     """Remembers a variant with its receipt. If that fails, the next call searches, nothing else.
 
     `before` are the `stamps` of the package, which were taken at `at_ns`.
     """
     everything = watched(before, choice)
-    value = {"root": root, "scope": scope, "folder": choice.folder, "module": choice.module, "content": choice.content}
+    value = {"scope": scope, "folder": choice.folder, "module": choice.module, "content": choice.content}
     value |= {"version": choice.version}
     value |= {"files": [*choice.receipt]}  # type: ignore[dict-item]
     remembered_values_writer.remember(name, everything, value, at_ns, links=len(everything.paths))

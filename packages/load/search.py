@@ -50,13 +50,13 @@ def find(
     attempt = Attempt()
     module = load(name, version, label, install, caller, attempt)
     choice = attempt.choice
-    is_checkout = attempt.place[1] == CHECKOUT
+    is_checkout = attempt.scope == CHECKOUT
     if not attempt.is_per_device and not is_checkout:
         answers[key] = module, FlatStamps()
     elif not attempt.is_per_device and before and choice:
         answers[key] = module, remembered_kernels.watched(before, choice)
     if before and before.paths and choice and choice.receipt and not attempt.needs_more:
-        remembered_kernels.remember(remembered, at, before, *attempt.place, choice)
+        remembered_kernels.remember(remembered, at, before, attempt.scope, choice)
     return module
 
 
@@ -89,7 +89,7 @@ def local(
     if not attempt.is_per_device and choice:
         answers[key] = module, remembered_kernels.watched(before, choice)
     if remembered and choice and choice.receipt and not attempt.needs_more:
-        remembered_kernels.remember(remembered, at, before, folder, CHECKOUT, choice)
+        remembered_kernels.remember(remembered, at, before, CHECKOUT, choice)
     return module
 
 
@@ -131,7 +131,7 @@ def load(
     text = str(name if wanted_version is None else f"{name} {wanted_version}")
     numbers = version.parse_range(wanted_version, f"the version of {name}")
     if (folder := _checkout_folder(name)) is not None:
-        attempt.place = (folder, CHECKOUT)
+        attempt.scope = CHECKOUT
         module = _from_checkout(name, folder, numbers, label, attempt)
         if module is None:
             raise _nothing_fits(text, attempt.reasons, f"It is in {folder}, which OPFORGE_KERNELS names.")
@@ -219,12 +219,19 @@ def _origin(release: Installed) -> str:
     return stated if stated.startswith(origin.HUB) else release.source
 
 
-def folder_problem(root: layout.Root) -> str:
+def folder_problem(root: layout.Root, release: Installed | None = None) -> str:
     """Returns why nothing is loaded from a folder of installed packages, and what to do; or an empty text.
 
-    Whoever can write an environment's folder can change its Python too: that of the environment is not looked at.
+    With `release` the folders of its files are judged too. Whoever can write an environment's folder can change its
+    Python too: that of the environment is not looked at.
     """
-    return "" if root.scope == "environment" or not os.path.isdir(root.path) else root_problem(root.path)
+    if root.scope == "environment" or not os.path.isdir(root.path):
+        return ""
+    folders = [root.join("names"), root.join("trees")]
+    if release:
+        record = root.release(release.name, release.version.canonical)
+        folders = [os.path.dirname(record), *(part.folder for part in release.variants)]
+    return next(filter(None, map(root_problem, folders)), "")
 
 
 def _checkout_folder(name: str) -> str | None:
@@ -313,6 +320,9 @@ def _checkout_problem(folder: str, files: object, algorithm: str) -> str:
 def _from_release(release: Installed, label: str | None, attempt: Attempt) -> ModuleType | None:
     """Returns the module of the best variant of an installed release; None if none can be loaded."""
     where = f"{release.version} in {release.root.path}"
+    if problem := folder_problem(release.root, release):
+        attempt.reasons.append(f"{where}: {problem}")
+        return None
     loadable = [
         Loadable(
             part.candidate,
@@ -325,7 +335,7 @@ def _from_release(release: Installed, label: str | None, attempt: Attempt) -> Mo
         )
         for part in release.variants
     ]
-    attempt.place = (release.root.path, release.root.scope)
+    attempt.scope = release.root.scope
     return variants.best(f"{release.name} {release.version}", loadable, label, attempt)
 
 

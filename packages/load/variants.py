@@ -36,8 +36,8 @@ class Attempt:
         """Whether another current device may need another variant."""
         self.needs_more = False
         """Whether more than the machine's processor and torch decided: devices, or other Python packages."""
-        self.place = ("", "")
-        """The folder in which the release that was tried last is installed, and what it is for; or a checkout."""
+        self.scope = ""
+        """What the folder is for in which the release that was tried last is installed; or a checkout."""
         self.load_needed: Callable[[Dependency], ModuleType] | None = None
         """Loads a package that another one needs."""
         self.refusal: Callable[[str], str] = lambda folder: ""

@@ -6,9 +6,9 @@ The hub is asked once. Whoever installs or locks the package then asks the store
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import NamedTuple
 
+from opforge.cache.current_store import temporary
 from opforge.errors import KernelFormatError, KernelNotFoundError, PublishError
 from opforge.packages.form import metadata, names, origin
 from opforge.packages.form.metadata import Dependency
@@ -64,7 +64,7 @@ def mirror(
     what the hub has not; PublishError for files that differ from their digests or are not signed as the trust file
     demands; ExtraNotInstalledError, KernelFormatError, StoreError, OSError.
     """
-    with tempfile.TemporaryDirectory(prefix="opforge-hub-") as scratch:
+    with temporary("opforge-hub-") as scratch:
         found, commit, folder = _fetched(asked, scratch)
         name = names.of_repository(found.repository, "the repository")
         if signer and not is_unverified and not hub_signatures.has_rule(name):

@@ -215,7 +215,7 @@ def content() -> tuple[str, bytes | None]:
         raise TrustFileError(path, *problem)
     if status.st_uid not in trusted:
         raise TrustFileError(path, *owners.owner_problem("it", status.st_uid, trusted))
-    if owners.others_bits(status):
+    if owners.others_bits(status, path):
         reason = f"it has mode {stat.S_IMODE(status.st_mode):o}, so others can change it"
         raise TrustFileError(path, reason, f"Run: chmod go-w {owners.quoted(path)}, as its owner")
     return path, data

@@ -192,7 +192,7 @@ EDITS: dict[str, Edit] = {
     ),
     "a_library_that_others_can_write_is_loaded": Edit(
         LIBRARY,
-        '        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:\n            return f"the library',
+        '        if status.st_mode & 0o022 and others_bits(status, handle) & ~allowed_write_bits:\n            return f"the library',
         '        if False:\n            return f"the library',
         INTEGRITY,
     ),
@@ -204,7 +204,7 @@ EDITS: dict[str, Edit] = {
     ),
     "a_folder_may_be_written_by_all": Edit(
         TRUST,
-        "        if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):\n",
+        "        if is_link or not others_bits(status, path) or (status.st_mode & stat.S_ISVTX and not is_last):\n",
         "        if True:\n",
         ("tests/unit/foundation/test_file_owners.py", FAULTS),
     ),

@@ -257,8 +257,8 @@ PROMISES = [
             OTHERS + "test_he_can_change_nothing_in_a_store_below_a_sticky_folder",
         ),
         (
-            "A group that has no other member than you counts as you.",
-            TRUST + "test_a_group_may_write_only_if_it_is_the_users_private_one",
+            "A group that has no other member than you counts as you, unless",
+            TRUST + "test_a_private_group_does_not_hide_who_else_is_in_an_access_control_list",
         ),
         (
             "So no other user can exchange a file between its check and its loading.",
@@ -399,6 +399,11 @@ PROMISES = [
         (
             "It has mode 0700, and if others may write its parent",
             VOLUMES + "test_renaming_the_private_folder_while_a_build_runs_changes_nothing",
+        ),
+        (
+            "The same applies to the folders of a program that is loaded.",
+            "unit/cache/store/test_held.py::"
+            "test_a_temporary_folder_is_held_where_others_may_rename_it_and_let_go_at_the_end",
         ),
         (
             "Each applies only to the folders of a store and of layers",

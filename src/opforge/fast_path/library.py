@@ -187,7 +187,7 @@ def integrity_problem(
             return "the library is not a regular file"
         if status.st_uid not in owners:
             return f"the library belongs to user {status.st_uid}, who is not trusted here"
-        if status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+        if status.st_mode & 0o022 and others_bits(status, handle) & ~allowed_write_bits:
             return f"the library can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
         if status.st_size != record["size"]:
             return f"the library has {status.st_size} bytes instead of {record['size']}"
@@ -217,7 +217,7 @@ def folders_problem(folder: str, owners: Collection[int], allowed_write_bits: in
             if not (stat.S_ISLNK(status.st_mode) and status.st_uid in owners and may_be_linked(folder)):
                 return f"{whose} is a link, a file, or another user's"
             linked = LINKED
-        elif status.st_mode & 0o022 and others_bits(status) & ~allowed_write_bits:
+        elif status.st_mode & 0o022 and others_bits(status, path) & ~allowed_write_bits:
             return f"{whose} can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
         path = path.rpartition("/")[0]
     return linked

@@ -208,7 +208,8 @@ def name_of(
         programs: Those of the toolchain, if it had to be found before.
         names: The environment variables that the plan may depend on, with their values.
     """
-    found = machine.package_folder("torch"), machine.python_include()
+    # __file__: another opforge beside the same torch, such as a second checkout, has other headers and other plans.
+    found = machine.package_folder("torch"), machine.python_include(), __file__
     prebuilt = settings.prebuilt.found()[0]
     parts = formats.LOOKUP, declared, roots, exact, sorted(programs), prebuilt, INTERFACE, found
     return remembered_values.name_of((*parts, machine.name_parts(), working_folder()), names)

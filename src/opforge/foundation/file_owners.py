@@ -10,10 +10,14 @@ OVERFLOW = 65534
 """The id that Linux shows in place of a user's whom a user namespace does not map, unless the system says another."""
 HELD = "/proc/self/fd"
 """The folder by whose names a process reaches what it has open, wherever it has been renamed to."""
+ACL, LISTED_USER, LISTED_GROUP = "system.posix_acl_access", 2, 8
+"""The attribute with a file's access-control list, and the kinds of entries in it that are for one user or group."""
 held: dict[str, tuple[int, int]] = {}
 """The private folders that this process holds, by their paths below HELD: device and inode. See `cache/held.py`."""
 _system_ids: dict[int, int] = {}
 """By the effective user, which changes with the namespace: what `system_id` has found."""
+_members: dict[int, frozenset[str]] = {}
+"""By a group's number: the users whose own group it is. Listing all users may take seconds, where a server has them."""
 _reported: set[str] = set()
 """The folders that others may write, and that the log says are used all the same."""
 
@@ -74,7 +78,17 @@ def is_private_group(gid: int) -> bool:
         group = grp.getgrgid(gid)
     except KeyError:
         return False
-    return gid == user.pw_gid and group.gr_name == user.pw_name and {*group.gr_mem} <= {user.pw_name} and _is_same(gid)
+    is_own = gid == user.pw_gid and group.gr_name == user.pw_name and _is_same(gid)
+    return is_own and {*group.gr_mem, *_with_group(gid)} <= {user.pw_name}
+
+
+def _with_group(gid: int) -> frozenset[str]:
+    """Returns the users whose own group this is: a group does not list them. As far as the system lists all users."""
+    if gid not in _members:
+        import pwd
+
+        _members[gid] = frozenset(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)
+    return _members[gid]
 
 
 def _is_same(gid: int) -> bool:
@@ -210,7 +224,7 @@ class _Judge:
         ):
             what, is_own = f"the link {path}" if is_link else path, self._above is not None and is_last
             return owner_problem(what, status.st_uid, self._above or self._owners, is_own and not self._for_file_inside)
-        if is_link or not others_bits(status) or (status.st_mode & stat.S_ISVTX and not is_last):
+        if is_link or not others_bits(status, path) or (status.st_mode & stat.S_ISVTX and not is_last):
             return None
         if self._shared is not None:
             if path in self._shared:
@@ -256,11 +270,14 @@ def _may_be_anybodys(path: str) -> bool:
     if parent == path:
         return False
     status = os.lstat(parent)
-    return bool(status.st_mode & stat.S_ISVTX or others_bits(status))
+    return bool(status.st_mode & stat.S_ISVTX or others_bits(status, parent))
 
 
 def _who(status: os.stat_result) -> str:
-    return "everybody" if others_bits(status) & stat.S_IWOTH else f"group {status.st_gid}"
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody"
+    is_own = is_private_group(status.st_gid)
+    return "others in its access-control list" if is_own else f"group {status.st_gid}"
 
 
 def _advice_to_close(path: str, status: os.stat_result) -> str:
@@ -306,10 +323,32 @@ def link_problem(folder: str) -> tuple[str, str] | None:
     return f"{links[0]} is a symbolic link, and a store has none inside", f"Run: rm {quoted(links[0])}"
 
 
-def others_bits(status: os.stat_result) -> int:
-    """Returns the mode bits by which other users may write a file; a private group is the user."""
+def others_bits(status: os.stat_result, place: str | int) -> int:
+    """Returns the mode bits by which other users may write a file; a private group is the user.
+
+    `place` is its path or descriptor: with an access-control list, the bits of the group are those of all in the list.
+    """
     bits = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
-    return 0 if bits == stat.S_IWGRP and is_private_group(status.st_gid) else bits
+    is_own = bits == stat.S_IWGRP and is_private_group(status.st_gid) and not _is_listed_for_others(place)
+    return 0 if is_own else bits
+
+
+def _is_listed_for_others(place: str | int) -> bool:
+    """Returns whether a file's access-control list has other users or further groups that may write."""
+    import errno
+    import struct
+
+    try:
+        entries = struct.iter_unpack("<HHI", os.getxattr(place, ACL)[4:])
+    except AttributeError:
+        return False  # a system without such lists
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.ENOTSUP)
+    own = trusted_ids()
+    return any(
+        rights & 2 and (tag == LISTED_GROUP or (tag == LISTED_USER and number not in own))
+        for tag, rights, number in entries
+    )
 
 
 def listed_home() -> str:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
-import tempfile
 
 from opforge.cache import staging
-from opforge.cache.current_store import writable_store
+from opforge.cache.current_store import remove_temporary, temporary_folder, writable_store
 from opforge.errors import CacheDirError
 
-_made: dict[str, int] = {}
-"""The folders, each with the process that made it."""
+_made: dict[str, tuple[str, int]] = {}
+"""The folders, each with its name and the process that made it."""
 
 
 def new(key: str) -> str:
@@ -30,19 +28,19 @@ def new(key: str) -> str:
         path = staging.new_folder(writable_store().layout, key)
     except (CacheDirError, OSError):
         return temporary()
-    _made[path] = os.getpid()
+    _made[path] = path, os.getpid()
     return path
 
 
 def temporary() -> str:
     """Makes a temporary folder for this user alone that is removed when the process ends. Raises OSError."""
-    path = tempfile.mkdtemp(prefix="opforge-")
-    _made[path] = os.getpid()
-    return path
+    root, path = temporary_folder("opforge-")
+    _made[root] = path, os.getpid()
+    return root
 
 
 @atexit.register
 def _remove() -> None:
-    for path, process in _made.items():
+    for root, (path, process) in _made.items():
         if process == os.getpid():  # a forked child leaves its parent's
-            shutil.rmtree(path, ignore_errors=True)
+            remove_temporary(root, path)

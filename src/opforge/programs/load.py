@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from opforge.builders import loader
 from opforge.builders.declaration import machine
 from opforge.builders.lookup import fit
+from opforge.cache.current_store import temporary
 from opforge.cache.keys import bytes_digest, canonical
 from opforge.errors import ProgramError, SignatureError
 from opforge.fast_path import library
@@ -57,7 +57,7 @@ def load_program(path: str | os.PathLike[str], *, name: str = "", unsigned: bool
     """
     path = os.fspath(path)
     try:
-        with tempfile.TemporaryDirectory(prefix="opforge-") as folder, Archive(path) as file:
+        with temporary("opforge-") as folder, Archive(path) as file:
             facts, origin = _verified(path, file, name or archive.name_of(path), unsigned)
             if problem := form.members_problem(file, facts):
                 raise ProgramError(path, problem, AGAIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -174,11 +175,14 @@ class TestInstalled:
         assert opforge.get_kernel("acme/scale").scale(X).tolist() == [2.0, -4.0]
 
     def test_a_folder_that_others_can_write_is_not_used(self, scale_releases, root):
-        install(root, scale_releases["2.3"])
-        os.chmod(root.path, 0o777)
-        with pytest.raises(KernelIncompatibleError, match="can be written by everybody: Run: chmod go-w"):
-            opforge.get_kernel("acme/scale")
-        os.chmod(root.path, 0o755)
+        (part,) = install(root, scale_releases["2.3"]).variants
+        record = os.path.dirname(root.release("acme/scale", "2.3"))
+        for folder in (root.path, root.join(), root.join("names"), record, root.join("trees"), part.folder):
+            mode = stat.S_IMODE(os.stat(folder).st_mode)
+            os.chmod(folder, 0o777)
+            with pytest.raises(KernelIncompatibleError, match=f"{folder} can be written by everybody: Run: chmod go-w"):
+                opforge.get_kernel("acme/scale")
+            os.chmod(folder, mode)
         assert opforge.get_kernel("acme/scale").scale(X).tolist() == [2.0, -4.0]
 
     def test_a_variant_can_be_named(self, scale_releases, root):

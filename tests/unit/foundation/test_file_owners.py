@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import pytest
 from support import text_files
@@ -73,19 +74,51 @@ def test_a_group_may_write_only_if_it_is_the_users_private_one(folder, monkeypat
     assert problem_of(folder)[0] == f"{folder} can be written by group {folder.stat().st_gid}"
 
 
+@pytest.mark.parametrize(
+    ("entry", "is_open"),
+    [
+        ((2, 7, STRANGER), True),
+        ((2, 5, STRANGER), False),
+        ((2, 7, os.geteuid()), False),
+        ((8, 7, STRANGER), True),
+        ((8, 4, STRANGER), False),
+    ],
+)
+def test_a_private_group_does_not_hide_who_else_is_in_an_access_control_list(folder, monkeypatch, entry, is_open):
+    """With such a list the bits of the group are its mask."""
+    monkeypatch.setattr(file_owners, "is_private_group", lambda _gid: True)
+    base = [(1, 7, 2**32 - 1), (4, 7, 2**32 - 1), (16, 7, 2**32 - 1), (32, 0, 2**32 - 1)]
+    entries = b"".join(struct.pack("<HHI", *one) for one in sorted([*base, entry]))
+    try:
+        os.setxattr(folder, file_owners.ACL, struct.pack("<I", 2) + entries)
+    except (AttributeError, OSError):
+        pytest.skip("needs a file system with access-control lists")
+    assert folder.stat().st_mode & 0o777 == 0o770
+    problem = file_owners.folder_problem(str(folder), ME)
+    assert (problem is not None) is is_open
+    if problem:
+        assert problem[0] == f"{folder} can be written by others in its access-control list"
+        os.system(problem[1].removeprefix("Run: "))
+        assert file_owners.folder_problem(str(folder), ME) is None
+
+
 def test_a_private_group_has_the_users_name_and_no_other_member(monkeypatch):
     import grp
     import pwd
     from types import SimpleNamespace as Fake
 
     monkeypatch.setattr(pwd, "getpwuid", lambda _uid: Fake(pw_gid=1000, pw_name="ann"))
-    for gid, name, members, private in [
-        (1000, "ann", [], True),
-        (1000, "ann", ["ann"], True),
-        (1000, "ann", ["bob"], False),
-        (1000, "users", [], False),
-        (50, "ann", [], False),
+    for gid, name, members, own_groups, private in [
+        (1000, "ann", [], {"ann": 1000, "bob": 1001}, True),
+        (1000, "ann", ["ann"], {}, True),
+        (1000, "ann", ["bob"], {"ann": 1000}, False),
+        (1000, "ann", [], {"ann": 1000, "bob": 1000}, False),
+        (1000, "users", [], {}, False),
+        (50, "ann", [], {}, False),
     ]:
+        users = [Fake(pw_name=user, pw_gid=group) for user, group in own_groups.items()]
+        monkeypatch.setattr(file_owners, "_members", {})
+        monkeypatch.setattr(pwd, "getpwall", lambda users=users: users)
         monkeypatch.setattr(grp, "getgrgid", lambda _gid, n=name, m=members: Fake(gr_name=n, gr_mem=m))
         assert file_owners.is_private_group(gid) is private
 

@@ -14,6 +14,7 @@ from support.text_files import write
 import opforge
 from opforge.cli import group
 from opforge.errors import KernelIncompatibleError
+from opforge.packages.installed import layout
 from opforge.packages.load import get_kernel
 from opforge.remote.withdrawal_lists import LOADING
 
@@ -299,6 +300,11 @@ def test_a_folder_from_which_nothing_is_loaded_is_named_where_a_package_is_insta
     problem = output.split(said)[1].split("\n")[0]
     assert problem in str(error.value)
     assert json.loads(user("install", "acme/plain", "--into", "new", "--json")[1])["warnings"] == [said + problem]
+    own = layout.user_root().path
+    os.makedirs(own)
+    os.chmod(own, 0o777)
+    with pytest.raises(KernelIncompatibleError, match=f"{own} can be written by everybody"):
+        opforge.get_kernel("acme/plain", install=True)
 
 
 def test_the_help_says_what_decides_how_old_a_list_may_be(user):

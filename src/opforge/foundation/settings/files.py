@@ -89,7 +89,7 @@ def _content(path: str) -> bytes:
                 raise errors.ConfigFileError(path, "it is not a file", "Remove it")
             if status.st_uid not in owners:
                 raise errors.ConfigFileError(path, *file_owners.owner_problem("it", status.st_uid, owners))
-            if file_owners.others_bits(status):
+            if file_owners.others_bits(status, file.fileno()):
                 raise errors.ConfigFileError(path, "others can write it", f"Run: chmod go-w {file_owners.quoted(path)}")
             content = file.read(MAX_BYTES + 1)
     except IsADirectoryError as error:

@@ -13,6 +13,7 @@ from opforge.builders.declaration import kernel_roots
 from opforge.builders.declaration.groups import SourceGroup
 from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.lookup.remembered_lookups import Lookup
+from opforge.fast_path import lookup
 
 
 @pytest.mark.parametrize("name", ["CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LANG", *COMPILER_VARIABLES])
@@ -21,6 +22,13 @@ def test_a_variable_that_affects_compilers_changes_the_name(op, name):
     op.patch.setenv(name, "/some/where")
     assert name_of(op.cls().spec(), op) != before
     assert op.find()[0] == op.find_by_content()
+
+
+def test_another_opforge_beside_the_same_torch_has_a_memory_of_its_own(op):
+    op.find()
+    assert op.find() == (op.entry_key, False)
+    op.patch.setattr(lookup, "__file__", "/another/checkout/src/opforge/fast_path/lookup.py")
+    assert op.find() == (op.entry_key, True)
 
 
 def test_a_moved_tree_has_another_memory_and_is_found_by_content(op, tmp_path):

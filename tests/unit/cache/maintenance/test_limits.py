@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -84,6 +85,20 @@ def test_a_pinned_entry_stays_whatever_the_limits(fake_store):
     pins.unpin(fake_store.layout, keep)
     limits.enforce(fake_store.layout, 1, None)
     assert fake_store.entry_keys() == set()
+
+
+def test_nothing_is_evicted_while_it_is_not_known_what_is_pinned(fake_store, monkeypatch):
+    pins.pin(fake_store.layout, fake_store.add("relu"))
+    listdir = os.listdir
+
+    def stale(path="."):
+        if str(path).endswith(pins.AREA):
+            raise OSError(errno.ESTALE, "Stale file handle", path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", stale)
+    assert limits.enforce(fake_store.layout, 1, None) == 0
+    assert len(fake_store.entry_keys()) == 1
 
 
 def test_a_pinned_entry_stays_whatever_its_age(fake_store):

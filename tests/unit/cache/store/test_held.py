@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 
 import pytest
 from support.owners import ME, STRANGER, as_root
 
 from opforge.cache import current_store, held
 from opforge.foundation import file_owners
+from opforge.jits import private_folder
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +111,22 @@ def test_it_is_emptied_through_the_descriptor(folder, root):
     (folder / "thesis").touch()
     held.empty(root)
     assert not os.listdir(folder.parent / "moved") and (folder / "thesis").exists()
+
+
+def test_a_temporary_folder_is_held_where_others_may_rename_it_and_let_go_at_the_end(folder, monkeypatch):
+    """A program's library and what torch opens of it lie in such folders."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder.parent))
+    monkeypatch.setattr(private_folder, "_made", {})
+    with current_store.temporary("opforge-") as root:
+        (name,) = {*os.listdir(folder.parent)} - {"new"}
+        os.rename(folder.parent / name, folder.parent / "moved")
+        folder.rename(folder.parent / name)
+        (folder.parent / name / "thesis").touch()
+        with open(f"{root}/program", "x"):
+            assert os.listdir(folder.parent / "moved") == ["program"]
+    assert not os.listdir(folder.parent / "moved") and os.listdir(folder.parent / name) == ["thesis"]
+    assert not file_owners.held and not os.path.exists(f"{root}/program")
+    assert os.path.dirname(private_folder.temporary()) == file_owners.HELD
+    private_folder._remove()
+    assert {*os.listdir(folder.parent)} == {"moved", name}
+    held.let_go(*file_owners.held)

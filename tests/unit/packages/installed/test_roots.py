@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -115,6 +116,26 @@ class TestModes:
 
 
 class TestLeftByOthers:
+    def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(self, registry, monkeypatch):
+        """As on NFS after a change of the server, or in a process that has too many files open."""
+        registry.publish()
+        registry.install()
+
+        def failing(function, folder):
+            def call(path="."):
+                if os.path.basename(os.fspath(path)) == folder:
+                    raise OSError(errno.ESTALE, "Stale file handle", path)
+                return function(path)
+
+            return call
+
+        for folder in ("names", "acme", "plain"):
+            with monkeypatch.context() as patch:
+                for function in (os.listdir, os.scandir):
+                    patch.setattr(os, function.__name__, failing(function, folder))
+                assert remove.sweep(registry.root) == []
+        assert verify_installed.problems(releases.read(registry.root, "acme/plain", Version(1)), deep=True) == []
+
     def test_what_another_user_left_does_not_stop_an_installation(self, registry, monkeypatch):
         registry.publish()
         registry.install()
