@@ -14,6 +14,7 @@ import tempfile
 
 from opforge.cache import staging
 from opforge.cache.current_store import writable_store
+from opforge.cache.held import for_others
 from opforge.errors import CacheDirError
 
 _made: dict[str, int] = {}
@@ -27,7 +28,7 @@ def new(key: str) -> str:
     A folder in the store is swept after a kill. Where nothing can be written there, it is a temporary one.
     """
     try:
-        path = staging.new_folder(writable_store().layout, key)
+        path = for_others(staging.new_folder(writable_store().layout, key))  # compilers are started with it
     except (CacheDirError, OSError):
         return temporary()
     _made[path] = os.getpid()
