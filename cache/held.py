@@ -33,6 +33,12 @@ def hold(folder: str) -> str:
     return path
 
 
+def for_others(path: str) -> str:
+    """Returns a path that leads to the same place in the processes that this one starts too, as long as it lives."""
+    is_held = path.startswith(f"{file_owners.HELD}/")
+    return f"/proc/{os.getpid()}{path.removeprefix('/proc/self')}" if is_held else path
+
+
 def handles(path: str) -> tuple[int, ...]:
     """Returns the descriptors that another process must inherit to reach a path."""
     return tuple(

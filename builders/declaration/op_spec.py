@@ -131,6 +131,8 @@ TEXTS = ("version", "python_functions", "cases")
 """The attributes that are a text for every device, and that nothing else checks."""
 HEADERS = (".h", ".hh", ".hpp", ".hxx", ".h++", ".H", ".cuh")
 """Endings of headers. gcc makes a precompiled header of one, and the linker fails."""
+COMPILED = (".o", ".obj", ".lo", ".a", ".so", ".dylib")
+"""Endings of what the compiler would pass on to the linker, and the build runs no linker for a source."""
 OF_INSTANCES = frozenset({"debug", "sanitize", "portable", "trace"})
 
 
@@ -268,7 +270,7 @@ def _sources(
 ) -> tuple[tuple[str, ...], tuple[SourceGroup, ...], Target, tuple[str, ...]]:
     """Returns all sources, their groups, the target that these ask for, and the architectures of the other sources.
 
-    Raises BuilderError if there are no sources, if one is named twice, or if one is a header.
+    Raises BuilderError if there are no sources, if one is named twice, or if one is a header or compiled already.
     """
     builder, sources = scope.builder, scope.listed("sources", value)
     grouped: tuple[tuple[SourceGroup, ...], Target, tuple[str, ...]] = ((), target, ())
@@ -286,6 +288,9 @@ def _sources(
     if header := next((source for source in sources if source.endswith(HEADERS)), ""):
         advice = "Remove it: a header is compiled with the sources that include it"
         raise BuilderError(builder, f"sources names {header!r}, a header", advice)
+    if compiled := next((source for source in sources if source.endswith(COMPILED)), ""):
+        advice = f"Name it in extra_link_args (extra_ldflags of opforge.load): [{compiled!r}]"
+        raise BuilderError(builder, f"sources names {compiled!r}, which is compiled already", advice)
     return (sources, *grouped)
 
 

@@ -56,7 +56,7 @@ CARET_LINE = re.compile(r"^[ |]*\|?[ ]*[~^][ ~^]*$")
 """The line below the source in which g++ and clang mark the place of an error."""
 GUTTER = re.compile(r"^ *\d* \| ?")
 """The prefix that g++ prints before a line of the source."""
-FLAGS_IN_ONE = re.compile(r"-(?!ffile-prefix-map=)\S+(?:\s+-\S+)+")
+FLAGS_IN_ONE = re.compile(r"""-(?!ffile-prefix-map=)[^\s"']+(?:\s+-[^\s"']+)+""")
 """A word with several flags, which a shell would have split."""
 SUBMODULE = re.compile(r"^\s*path\s*=\s*(\S.*?)\s*$", re.MULTILINE)
 """The folder of a submodule in .gitmodules."""
@@ -257,7 +257,10 @@ def missing_output(op: str, step: Step, name: str, log: str) -> CompileError:
     """Returns the error for a command that ended with status 0 and did not write `name`."""
     advice = "Try another CXX"
     if step.unit:
-        advice = "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx: rename it, or try another CXX"
+        advice = (
+            "A C++ compiler knows a source by its suffix, such as .cpp, .cc, .cxx, .S: rename it, or try another CXX."
+            " Compile other languages yourself, and name the objects in extra_link_args"
+        )
         suffix = os.path.splitext(step.unit.path)[1]
         if suffix in UNLISTED:
             advice = (
@@ -308,6 +311,8 @@ def _hint(text: str, context: str = "") -> str:
         return f"hint: add the folder that holds {name} to include_dirs, or install the package that provides it"
     if library := MISSING_LIBRARY.search(text):
         name = library["name"]
+        if "/" in name:
+            return f"hint: write {name.removeprefix('-l')!r} in extra_link_args: a name in libraries has no folder"
         if (bare := re.sub(r"^(-l|lib)|\.(so[.\d]*|a)$", "", name)) != name:
             return f"hint: write {bare!r}: a name in libraries, and after -l, has neither -l nor lib before it, nor .so"
         return f"hint: install what provides lib{name}.so, or name its folder in extra_link_args: -L/the/folder"
@@ -388,6 +393,12 @@ def _facade_hint(text: str, argv: Sequence[str]) -> str:
     )
 
 
+def joined_flags_hint(argv: Sequence[str]) -> str:
+    """Returns what is wrong if a word of a command has several flags, as a shell would split it; otherwise nothing."""
+    joined = next((word for word in argv if FLAGS_IN_ONE.fullmatch(word)), "")
+    return joined and f"{joined!r} is one argument to the compiler: write each flag as a string of its own"
+
+
 def _flag_hint(argv: Sequence[str], text: str) -> str:
     """Returns a hint if a flag of the command asks for what cannot be: 32 bits, all symbols, a linker that is missing.
 
@@ -397,8 +408,8 @@ def _flag_hint(argv: Sequence[str], text: str) -> str:
         return "hint: -m32 builds for 32 bits, and Python and torch here have 64: remove it"
     if "-static" in argv and "-shared" in argv:
         return "hint: a library that Python loads cannot be linked with -static: remove it (-static-libgcc is possible)"
-    if joined := next((word for word in argv if FLAGS_IN_ONE.fullmatch(word)), ""):
-        return f"hint: {joined!r} is one argument to the compiler: write each flag as a string of its own"
+    if joined := joined_flags_hint(argv):
+        return f"hint: {joined}"
     words = [part for word in argv for part in (word[4:].split(",") if word.startswith("-Wl,") else [word])]
     has_defs = "--no-undefined" in words or "--no-allow-shlib-undefined" in words or ("-z", "defs") in pairwise(words)
     if has_defs and UNDEFINED.search(text) and any(STUB.fullmatch(word) for word in argv):

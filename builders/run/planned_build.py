@@ -44,7 +44,7 @@ from opforge.foundation.events import emit
 from opforge.foundation.remembered_values import FlatStamps
 
 from . import ninja, timeline
-from .diagnostics import parse_diagnostics
+from .diagnostics import joined_flags_hint, parse_diagnostics
 from .executor import execute, read_before
 from .job import Job
 from .memory_needs import MemoryNeeds
@@ -205,6 +205,8 @@ class PlannedBuild:
             named = {} if self._spec.uses_host_compiler else programs
             remembered_lookups.remember(self._lookup, named, programs, match, self._snapshot)
         _log_first_warning(self._spec.name, self._output, match.entry)
+        if self._built and (hint := joined_flags_hint(self._spec.search_flags)):
+            log.warning("%s: built, but %s", self._spec.name, hint)  # -DA and -L take what follows as their value
         if self._building:
             self._building.is_done(match.entry)
         return match.entry

@@ -1,7 +1,7 @@
 """Builds one op for CMake: `opforge_add_op` runs it each time that the project is built.
 
-STAGE/files/PACKAGE/     the package as it will be installed, from which the op is built
-STAGE/install/           what is installed into the package besides: the built op, its builder, sources CMake has made
+STAGE/files/      the package as it will be installed, from which the op is built
+STAGE/install/    what is installed besides the package: the built op, its builder, sources that CMake has made
 """
 
 from __future__ import annotations
@@ -61,26 +61,27 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _build(options: argparse.Namespace) -> str:
     """Returns what failed; empty if nothing did."""
     files, install = os.path.join(options.stage, "files"), os.path.join(options.stage, "install")
-    package = os.path.join(files, options.package)
+    package, added = (os.path.join(folder, *options.package.split(".")) for folder in (files, install))
     for folder in (files, install):
         shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
+    os.makedirs(added)
     shutil.copytree(options.directory, package, ignore=shutil.ignore_patterns("__pycache__", PACKAGE_LAYER))
-    builder = options.builder or _write_builder(options, package, install)
+    builder = options.builder or _write_builder(options, package, added)
     if options.editable:
         return ""  # it is built when it is loaded
     targets = options.target or default_targets()
-    return build_layer([builder], os.path.join(install, PACKAGE_LAYER), files, targets, False)
+    layer = os.path.join(install, options.package.partition(".")[0], PACKAGE_LAYER)
+    return build_layer([builder], layer, files, targets, False)
 
 
-def _write_builder(options: argparse.Namespace, package: str, install: str) -> str:
+def _write_builder(options: argparse.Namespace, package: str, added: str) -> str:
     """Writes the module of the op's builder into the package. Returns the builder's name.
 
     Raises ValueError if the op's name cannot be that of a module.
     """
     if not options.name.isidentifier():
         raise ValueError(f"{options.name!r}: expected the name of an op, of letters, digits and '_'")
-    sources = [_placed(source, options.directory, package, install) for source in options.source]
+    sources = [_placed(source, options.directory, package, added) for source in options.source]
     include_dirs = []
     if options.editable:  # the package's own files stay where they are, and the builder's module is not beside them
         own = [os.path.join(options.directory, source) for source in sources]
@@ -96,19 +97,19 @@ def _write_builder(options: argparse.Namespace, package: str, install: str) -> s
         include_dirs=include_dirs,
     )
     module = f"_opforge_{options.name}"
-    for folder in (package, install):
+    for folder in (package, added):
         with open(os.path.join(folder, f"{module}.py"), "w", encoding="utf-8") as file:
             file.write(text)
     return f"{options.package}.{module}:{title}Builder"
 
 
-def _placed(source: str, directory: str, package: str, install: str) -> str:
+def _placed(source: str, directory: str, package: str, added: str) -> str:
     """Returns a source's path below the package. One from elsewhere, such as CMake has made, is put into it."""
     below = os.path.relpath(source, directory)
     if below.partition(os.sep)[0] != os.pardir:
         return below
     name = os.path.basename(source)
-    for folder in (package, install):
+    for folder in (package, added):
         if os.path.exists(os.path.join(folder, name)):
             raise ValueError(f"{source} and {os.path.join(directory, name)} have one name: rename one of them")
         shutil.copyfile(source, os.path.join(folder, name))

@@ -5,7 +5,8 @@
 #   opforge_add_op(relu PACKAGE my_package BUILDER my_package.ops:ReluBuilder [TARGETS ...] [DIRECTORY ...])
 #
 # It runs each time that the project is built, and finds in opforge's cache what is built already. The sources may be
-# made by CMake. DIRECTORY is the package's folder, by default the one of its name here or in src.
+# made by CMake. PACKAGE may be a package in another one, as acme.ops. DIRECTORY is the package's folder, by default the
+# one of its name here or in src.
 
 if(NOT Python_EXECUTABLE)
   find_package(Python COMPONENTS Interpreter QUIET)
@@ -43,9 +44,9 @@ function(opforge_add_op NAME)
     return()
   endif()
   if(NOT OP_DIRECTORY)
-    set(OP_DIRECTORY "${OP_PACKAGE}")
-    if(NOT IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${OP_PACKAGE}")
-      set(OP_DIRECTORY "src/${OP_PACKAGE}")
+    string(REPLACE "." "/" OP_DIRECTORY "${OP_PACKAGE}")
+    if(NOT IS_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/${OP_DIRECTORY}")
+      set(OP_DIRECTORY "src/${OP_DIRECTORY}")
     endif()
   endif()
   get_filename_component(directory "${OP_DIRECTORY}" ABSOLUTE)
@@ -85,5 +86,5 @@ function(opforge_add_op NAME)
     DEPENDS ${made}
     COMMENT "op ${NAME}"
     VERBATIM)
-  install(DIRECTORY "${stage}/install/" DESTINATION "${OP_PACKAGE}")
+  install(DIRECTORY "${stage}/install/" DESTINATION ".")
 endfunction()

@@ -12,6 +12,7 @@ import os
 
 from opforge.cache import staging
 from opforge.cache.current_store import remove_temporary, temporary_folder, writable_store
+from opforge.cache.held import for_others
 from opforge.errors import CacheDirError
 
 _made: dict[str, tuple[str, int]] = {}
@@ -29,14 +30,14 @@ def new(key: str) -> str:
     except (CacheDirError, OSError):
         return temporary()
     _made[path] = path, os.getpid()
-    return path
+    return for_others(path)  # compilers are started with it
 
 
 def temporary() -> str:
     """Makes a temporary folder for this user alone that is removed when the process ends. Raises OSError."""
     root, path = temporary_folder("opforge-")
     _made[root] = path, os.getpid()
-    return root
+    return for_others(root)
 
 
 @atexit.register

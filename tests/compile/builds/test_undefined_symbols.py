@@ -49,8 +49,13 @@ def test_a_setup_script_gets_an_error_that_names_the_symbol_and_the_setting(tmp_
 
 def test_elsewhere_it_is_a_warning(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "opforge")
-    assert sample_ops.plain_op(tmp_path / "one", source=CALLS)().build().origin == "built"
+    cls = sample_ops.plain_op(tmp_path / "one", source=CALLS, extra_link_args=["-Llib -lgiven"])
+    assert cls().build().origin == "built"
     assert "plain: undefined symbol: given: none of the libraries" in caplog.text
+    assert (
+        f"plain: built, but '-L{tmp_path}/one/lib -lgiven' is one argument to the compiler: write each flag as"
+        in caplog.text
+    )
     caplog.clear()
     monkeypatch.setenv("OPFORGE_ALLOW_UNDEFINED", "1")
     sample_ops.plain_op(tmp_path / "two", source=CALLS + "// another\n")().build()

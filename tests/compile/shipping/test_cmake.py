@@ -29,6 +29,7 @@ add_custom_command(OUTPUT made.cpp COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOUR
                    DEPENDS answer.cpp.in)
 opforge_add_op(answer PACKAGE mine ABI c SOURCES made.cpp TARGETS cpu:x86-64)
 """
+NESTED = MADE.replace("PACKAGE mine", "PACKAGE acme.mine")
 SOURCE = '#include "answer.h"\nextern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
 LOAD = "from mine._opforge_answer import load; op = load(); print(op.answer(), op.origin)"
 
@@ -39,7 +40,7 @@ def project(tmp_path):
 
     def write(lists):
         root = tmp_path / "my project"
-        package = root / "mine"
+        package = root / ("acme/mine" if lists == NESTED else "mine")
         package.mkdir(parents=True)
         text_files.write(package, "__init__.py", "")
         text_files.write(package, "answer.h", "#define ANSWER 42\n")
@@ -78,22 +79,24 @@ def built(root):
     return printed
 
 
-@pytest.mark.parametrize("lists", [OP, MADE], ids=["source", "source that CMake makes"])
-def test_an_op_is_built_installed_and_loaded_without_a_compiler(project, tmp_path, own_store, lists):
-    root = project(lists)
+@pytest.mark.parametrize(
+    ("lists", "package"), [(OP, "mine"), (NESTED, "acme.mine")], ids=["source", "source that CMake makes, nested"]
+)
+def test_an_op_is_built_installed_and_loaded_without_a_compiler(project, tmp_path, own_store, lists, package):
+    root, top = project(lists), package.partition(".")[0]
     status, printed = configured(root)
     assert status == 0, printed
     assert "built" in built(root)
     assert "cached" in built(root), "the second build is a hit"
     site = tmp_path / "site"
-    shutil.copytree(root / "mine", site / "mine")  # what installs the package's own files
+    shutil.copytree(root / top, site / top)  # what installs the package's own files
     assert cmake("--install", str(root / "build"), "--prefix", str(site))[0] == 0
     empty = tmp_path / "empty"
     empty.mkdir()
     path = os.pathsep.join([str(site), child_processes.environment()["PYTHONPATH"]])
     env = {"PYTHONPATH": path, "PATH": str(empty), "CXX": None, "OPFORGE_CACHE_DIR": str(empty / "store")}
-    answer, origin = child_processes.run_python(LOAD, env=env, cwd=empty).split()
-    assert (answer, origin) == ("42", str(site / "mine" / "_opforge_ops"))
+    answer, origin = child_processes.run_python(LOAD.replace("mine", package), env=env, cwd=empty).split()
+    assert (answer, origin) == ("42", str(site / top / "_opforge_ops"))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import types
 
 import pytest
 
 import opforge
+from opforge.cache import held
 from opforge.cache.current_store import current_store
-from opforge.jits import adapter, page
+from opforge.cache.layout import Layout
+from opforge.foundation import file_owners
+from opforge.jits import adapter, page, private_folder
 from opforge.jits.folder import FolderAdapter
 
 MODULE = "opforge_folder_jit"
@@ -48,6 +52,14 @@ def write(jit, name, content=b"code"):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(content)
+
+
+def test_the_compilers_of_a_jit_reach_its_folder_in_a_store_that_is_held_by_a_descriptor(tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir(0o700)
+    monkeypatch.setattr(file_owners, "held", {})
+    store = types.SimpleNamespace(layout=Layout(held.hold(str(tmp_path / "own"))))
+    monkeypatch.setattr(private_folder, "writable_store", lambda: store)
+    assert subprocess.run(["/bin/ls", private_folder.new("key")], check=False).returncode == 0
 
 
 def test_a_file_that_is_added_to_a_folder_that_was_found_is_kept(jit):

@@ -121,6 +121,7 @@ def test_macros_are_pairs_as_setuptools_has_them(folder, value, defines):
         ("devices", [None], 'devices=[None]. Expected a list of devices, such as ["cpu"]'),
         ("devices", b"cpu", "devices=b'cpu'. Expected a list of devices, such as [\"cpu\"]"),
         ("sources", ["plain.cpp", "a.h"], "sources names 'a.h', a header. Remove it: a header is compiled with"),
+        ("sources", ["plain.cpp", "lib/a.o"], "'lib/a.o', which is compiled already. Name it in extra_link_args"),
         ("version", 2, 'version=2. Expected a text, such as "2"'),
         ("python_functions", dict, "python_functions=<class 'dict'>. Expected a text, such as \"module:function\""),
         ("cases", ("a", "b"), "cases=('a', 'b'). Expected a text, such as \"module:CASES\""),

@@ -189,6 +189,11 @@ def test_a_missing_library_comes_with_advice(output):
     assert advice == "hint: install what provides libnope.so, or name its folder in extra_link_args: -L/the/folder"
 
 
+def test_a_library_that_is_named_by_its_path_belongs_to_the_flags_of_the_link():
+    text = str(build_error(NO_LIBRARY.replace("nope", "/a/libm.a")))
+    assert "\nhint: write '/a/libm.a' in extra_link_args: a name in libraries has no folder\n" in text
+
+
 @pytest.mark.parametrize("typed", ["libm.so", "-lm", "libm", "m.so.6", "libm.a"])
 def test_a_library_that_is_named_as_a_file_or_a_flag_gets_the_name_to_write(typed):
     text = str(build_error(NO_LIBRARY.replace("nope", typed)))
