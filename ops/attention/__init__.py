@@ -66,10 +66,17 @@ def attention(
         missing_derivatives.refuse_forward(_attention, (q, *named.values()))
     if scale is None:
         scale = q.shape[-1] ** -0.5 if q.dim() and q.shape[-1] else 1.0
-    result: tuple[Tensor, Tensor] = _attention(
-        q, k, v, list(biases), offsets, columns, block, multiplied, scale, causal
-    )
+    biases = list(biases) or [q.new_empty(0)]
+    result: tuple[Tensor, Tensor] = _attention(q, k, v, biases, offsets, columns, block, multiplied, scale, causal)
     return result
+
+
+def _present(biases: Sequence[Tensor]) -> list[int]:
+    """Returns the numbers of the biases that are one. A tensor of shape [0] stands for none.
+
+    The list has it in place of nothing: a package of AOTInductor passes None for an empty list, which is an error.
+    """
+    return [i for i, bias in enumerate(biases) if bias.shape != (0,)]
 
 
 def _calls(has_blocks: bool) -> tuple[Any, Any]:
@@ -97,6 +104,7 @@ def _forward(
     scale: float,
     causal: bool,
 ) -> tuple[Tensor, Tensor]:
+    biases = [biases[i] for i in _present(biases)]
     if not on_host(q):
         from opforge.ops.triton import attention as device
 
@@ -135,19 +143,22 @@ def _backward(
     scale: float,
     causal: bool,
 ) -> list[Tensor]:
+    sums = _sums(biases, bias_needs)
+    present = _present(biases)
+    given, own = [sums[i] for i in present], [biases[i] for i in present]
     if not on_host(q):
         from opforge.ops.triton import attention as device
 
-        options = device.Options(biases, offsets, columns, block, multiplied, scale, causal)
-        results = device.backward(dout, q, k, v, out, log_sums, bias_needs, options)
-        return results[:3] + [total.to(q.dtype) for total in results[3:]]
-    _, backward = _calls(offsets is not None)
-    lists = () if offsets is None else (offsets, columns, block)
-    gradients = [torch.empty_like(tensor) for tensor in _dense((q, k, v))]
-    biases = [bias.contiguous() for bias in biases]
-    sums = _sums(biases, bias_needs)
-    inputs = (*_dense((dout, q, k, v, out)), log_sums, torch.empty_like(log_sums), biases, multiplied)
-    backward(*gradients, sums, *inputs, *lists, scale, causal)
+        options = device.Options(own, offsets, columns, block, multiplied, scale, causal)
+        needs = [bias_needs[i] for i in present]
+        gradients = device.backward(dout, q, k, v, out, log_sums, needs, options, (None, None, None, *given))[:3]
+    else:
+        _, backward = _calls(offsets is not None)
+        lists = () if offsets is None else (offsets, columns, block)
+        gradients = [torch.empty_like(tensor) for tensor in _dense((q, k, v))]
+        inputs = (*_dense((dout, q, k, v, out)), log_sums, torch.empty_like(log_sums))
+        own = [bias.contiguous() for bias in own]
+        backward(*gradients, given, *inputs, own, multiplied, *lists, scale, causal)
     return gradients + [total.to(bias.dtype) for total, bias in zip(sums, biases, strict=True)]
 
 
@@ -170,7 +181,7 @@ def _fake_backward(
 ) -> list[Tensor]:
     layout = torch.preserve_format if on_host(q) else torch.contiguous_format
     gradients = [torch.empty_like(tensor, memory_format=layout) for tensor in _dense((q, k, v))]
-    sums = _sums([bias.contiguous() for bias in biases], bias_needs)
+    sums = _sums(biases, bias_needs)
     return gradients + [total.to(bias.dtype) for total, bias in zip(sums, biases, strict=True)]
 
 

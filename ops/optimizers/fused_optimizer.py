@@ -62,6 +62,7 @@ class FusedOptimizer(ListOptimizer):
     """
 
     optional_states = ("master",)
+    set_grad_none = True
 
     def __init__(self, params: Params, defaults: Group, set_grad_none: bool) -> None:
         self.set_grad_none = set_grad_none
@@ -82,6 +83,9 @@ class FusedOptimizer(ListOptimizer):
                 state_dict["state"][key] = {**state, "step": state["step"].clone()}
         return state_dict
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "set_grad_none": self.set_grad_none}
+
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """Read by torch.amp.GradScaler. If steps are counted on the device, an overflow is handled without a wait."""
@@ -101,7 +105,9 @@ class FusedOptimizer(ListOptimizer):
     def _drop_plans(self) -> None:
         super()._drop_plans()
         self._flags: dict[torch.device, Tensor] = {}
-        self.__dict__.setdefault("set_grad_none", True)
+
+    def _counts_on_device(self, group: Group) -> bool:
+        return bool(group["capturable"])
 
     def _run(self, launch: Launch) -> None:
         # Each part is tried again by itself: the parts before it have been updated already.

@@ -76,6 +76,10 @@ class ListOptimizer(Optimizer):
         """Returns the number that a new state of this name is filled with."""
         return 0.0
 
+    def _counts_on_device(self, group: Group) -> bool:
+        """Returns whether the steps of a group are counted in tensors."""
+        return False
+
     # -- torch.optim.Optimizer ----------------------------------------------------------------------------------------
 
     profile_hook_step = staticmethod(wrapped_if_observed)
@@ -128,11 +132,12 @@ class ListOptimizer(Optimizer):
         """Loads a state dict of this class, or of its counterpart in torch.optim, DeepSpeed or apex.
 
         States get this optimizer's dtypes; torch would cast them to the parameter's. As with torch, tensors that need
-        no cast are shared with `state_dict`.
+        no cast are shared with `state_dict`. The numbers of the states may be strings.
         """
 
-        def keep(_: Optimizer, loaded: dict[str, Any]) -> None:
-            self._loaded = loaded
+        def keep(_: Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:
+            self._loaded = _numbered(loaded)
+            return self._loaded
 
         # Registered last, so that it sees the dict as the user's own hooks changed it.
         handle = self.register_load_state_dict_pre_hook(keep)
@@ -223,7 +228,8 @@ class ListOptimizer(Optimizer):
             if not params:
                 continue
             planned, states = self._plans.get(index, ((), []))
-            if len(planned) != len(params) or not all(map(is_, planned, params)):
+            is_planned = len(planned) == len(params) and all(map(is_, planned, params))
+            if not is_planned or isinstance(states[0]["step"], Tensor) != self._counts_on_device(group):
                 states = self._plan(index, group, params, grads)
             steps = [state["step"] for state in states]
             # Counts on a device are compared by identity: reading their values would wait for the device.
@@ -292,6 +298,19 @@ class ListOptimizer(Optimizer):
                 dtype = self._state_dtype(param, group)
                 state[name] = torch.full_like(param, self._initial_value(name, group), dtype=dtype, requires_grad=False)
         return state
+
+
+def _numbered(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Returns a state dict whose states have numbers as keys.
+
+    A copy in JSON has strings. torch's distributed checkpoints load what is no tensor, such as counts, under a string
+    beside the number.
+    """
+    states: dict[Any, Any] = {}
+    for key, values in state_dict["state"].items():
+        number = int(key) if isinstance(key, str) and key.isdecimal() else key
+        states[number] = {**states[number], **values} if number in states else values
+    return {**state_dict, "state": states}
 
 
 @cache

@@ -9,6 +9,7 @@ import torch
 from support import cases
 from support.attention.float64_errors import check_errors, randoms
 from support.attention.peak_memory import peak_of
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from opforge.builders.cpu.evoformer_attn import EvoformerAttnBuilder
 from opforge.ops import attention, evoformer_attention, reference
@@ -219,6 +220,25 @@ def test_opcheck_and_torch_compile_accept_the_ops():
     gradients = torch.autograd.grad(compiled(*leaves).sum(), leaves)
     assert torch.equal(compiled(*tensors), block(*tensors))
     assert all(map(torch.equal, gradients, expected))
+
+
+class BiasesOfCalls(TorchDispatchMode):
+    """Records how many biases the op gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = []
+
+    def __torch_dispatch__(self, call, types, args=(), kwargs=None):
+        if call is torch.ops.opforge_attention.attention.default:
+            self.counts.append(len(args[3]))
+        return call(*args, **kwargs or {})
+
+
+def test_the_list_of_biases_is_never_empty_since_aotinductor_passes_none_for_such_a_list():
+    with BiasesOfCalls() as calls:
+        evoformer_attention(*(torch.zeros(1, 1, 2, 1, 4, device="meta") for _ in range(3)))
+    assert calls.counts == [1]
 
 
 def test_memory_of_a_long_forward_is_its_results_and_64_mib_at_most():

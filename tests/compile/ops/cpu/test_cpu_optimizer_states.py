@@ -90,6 +90,21 @@ def test_a_count_for_all_parameters_is_loaded_for_each(of_group, of_states):
     assert "step" not in optimizer.param_groups[0]
 
 
+def test_states_may_have_strings_as_numbers():
+    params = parameters((4, 5), (7,))
+    optimizer = CPUAdam(params)
+    optimizer.step()
+    copied = copy.deepcopy(optimizer.state_dict())
+    copied["state"] = {str(number): {**state, "step": 3} for number, state in copied["state"].items()}
+    optimizer.load_state_dict(copied)  # as from JSON
+    assert [optimizer.state[param]["step"] for param in params] == [3, 3]
+    loaded = optimizer.state_dict()
+    loaded["state"] |= {"0": {"step": 5}, "1": {"step": 5}}  # as dcp.load leaves it
+    optimizer.load_state_dict(loaded)
+    assert [optimizer.state[param]["step"] for param in params] == [5, 5]
+    assert list(optimizer.state) == params
+
+
 def test_a_state_dict_that_is_rejected_changes_nothing():
     params = parameters((4, 5), (7,))
     others = copies(params)

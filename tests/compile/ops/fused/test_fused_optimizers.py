@@ -226,6 +226,21 @@ def test_states_replaced_by_the_user_are_used():
         optimizer.state[of[0]]["exp_avg"] = torch.ones(4)
         optimizer.state[of[1]] = {**optimizer.state[of[1]], "exp_avg": torch.ones(5)}
     steps_beside(ours, theirs, params, others, count=2)
+    for count in (torch.tensor(7.0), torch.tensor(3.0)):
+        for optimizer in (ours, theirs):
+            for state in optimizer.state.values():
+                state["step"] = count.clone()
+        steps_beside(ours, theirs, params, others, count=1)
+
+
+def test_counting_on_the_device_may_begin_and_end_between_steps():
+    params = parameters((4,), (5,))
+    others = copies(params)
+    ours, theirs = FusedAdam(params), torch.optim.AdamW(others, weight_decay=0.0)
+    for capturable in (False, True, False):
+        ours.param_groups[0]["capturable"] = capturable
+        steps_beside(ours, theirs, params, others, count=2)
+    assert [ours.state[param]["step"] for param in params] == [6, 6]
 
 
 def test_a_gradient_in_another_memory_order_is_used():
@@ -248,6 +263,7 @@ def test_zero_grad_does_what_the_constructor_says(optimizer_class):
         refresh(params)
         optimizer.zero_grad(set_to_none=not set_grad_none)
         assert (params[0].grad is None) is not set_grad_none
+        assert copy.deepcopy(optimizer).set_grad_none is set_grad_none
 
 
 @pytest.mark.parametrize(
