@@ -28,7 +28,7 @@ def new(key: str) -> str:
     try:
         path = staging.new_folder(writable_store().layout, key)
     except (CacheDirError, OSError):
-        return temporary()
+        return for_others(temporary())
     _made[path] = path, os.getpid()
     return for_others(path)  # compilers are started with it
 
@@ -37,7 +37,7 @@ def temporary() -> str:
     """Makes a temporary folder for this user alone that is removed when the process ends. Raises OSError."""
     root, path = temporary_folder("opforge-")
     _made[root] = path, os.getpid()
-    return for_others(root)
+    return root
 
 
 @atexit.register
