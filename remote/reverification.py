@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from opforge.cache.layout import Layout
 from opforge.cache.records import fetched_offer
@@ -137,11 +136,13 @@ def drop_withdrawn(layout: Layout, listed: Withdrawals) -> None:
         for one in kind.kept(layout):
             title = kind.title(one.name, one.label)
             if title in withdrawn and _may_withdraw(listed.key, one.note):
-                with suppress(OSError):
+                outcome = "is not used"
+                try:
                     kind.drop(one)
+                except OSError as error:  # such as a store that is mounted read-only
+                    outcome = f"must not be used, and cannot be removed ({error.strerror}); remove {one.path}"
                 reason = withdrawn[title] or "it gave no reason"
-                text = "The fetched %s was withdrawn by the key %s and is not used: %s"
-                log.warning(text, title, listed.key, reason)
+                log.warning("The fetched %s was withdrawn by the key %s and %s: %s", title, listed.key, outcome, reason)
 
 
 def _may_withdraw(key: str, path: str) -> bool:

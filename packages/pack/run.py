@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from opforge.cache.records.entry import read_record
 from opforge.cache.store import Store
 from opforge.errors import OpforgeError, OpIncompatibleError, PackError, ToolchainNotFoundError
 from opforge.fast_path.library import Entry
-from opforge.foundation.files import write_file
+from opforge.foundation.files import folder_names, write_file
 from opforge.packages.audit import library as library_audit
 from opforge.packages.audit import measure, python_code
 from opforge.packages.form import digests
@@ -38,7 +39,9 @@ from opforge.packages.sources.project import Project
 from . import git, plain, properties, variant_checks, write
 
 BUILD = "build"
-"""The folder of a project's variants, and the file in it with the outcome of their checks."""
+"""The folder of a project's variants, and of the file with the outcomes of their checks."""
+STAGING, STAGING_SECONDS = ".pack-", 24 * 3600.0
+"""How the name of a folder in it begins in which variants are made. An older one was left by a killed process."""
 AUDIT_ADVICE = "Correct each of these: a package must load on machines that differ from this one."
 
 
@@ -109,8 +112,11 @@ def pack(
     and what building raises.
     """
     commit = commit or git.provenance(project.folder)
-    os.makedirs(out, exist_ok=True)
-    staging = tempfile.mkdtemp(prefix=".pack-", dir=out)
+    build = os.path.join(out, BUILD)
+    os.makedirs(build, exist_ok=True)
+    _sweep(build)
+    # In build/, which is no change of the sources: a process that is killed leaves it.
+    staging = tempfile.mkdtemp(prefix=STAGING, dir=build)
     try:
         finished: list[Packed] = []
         kinds: list[Properties] = []
@@ -130,7 +136,6 @@ def pack(
             finished.append(Packed(label_of(kind), folder, digest, size, stated, checks))
             kinds.append(kind)
         _check_outcomes(project, finished)
-        build = os.path.join(out, BUILD)
         placed = [
             variant._replace(folder=write.place(variant.folder, build, kind, project.name))
             for variant, kind in zip(finished, kinds, strict=True)
@@ -145,6 +150,17 @@ def pack(
         return placed
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(build)  # not if there are variants
+
+
+def _sweep(build: str) -> None:
+    """Removes what processes have left that were killed while they packed."""
+    for name in folder_names(build):
+        path = os.path.join(build, name)
+        with suppress(OSError):  # another process does the same
+            if name.startswith(STAGING) and time.time() - os.lstat(path).st_mtime > STAGING_SECONDS:
+                shutil.rmtree(path)
 
 
 def _remove_outdated(

@@ -118,7 +118,8 @@ def problem(
         if is_required:
             return error.refusal()
         error.warn()
-        if os.path.isfile(path):  # damaged: what is seen from now on is kept
+        # What is seen from now on is kept, unless it may be read again a moment later: an older list would replace it.
+        if error.is_damaged or isinstance(error.__cause__, PermissionError):
             try:
                 _keep(path, store, signer, stated, is_damaged=True)
             except _Unkept:

@@ -45,10 +45,10 @@ class Wheel(NamedTuple):
         os.makedirs(folder, exist_ok=True)
         try:
             with zipfile.ZipFile(path) as archive:
-                archive.extractall(folder)
                 for info in archive.infolist():
-                    if info.external_attr >> 16 & 0o111 and not info.is_dir():  # which extractall does not keep
-                        os.chmod(os.path.join(folder, info.filename), EXECUTABLE_MODE & 0o777)
+                    unpacked = archive.extract(info, folder)  # inside it, also if the name leads out of it
+                    if info.external_attr >> 16 & 0o111 and not info.is_dir():  # which extract does not keep
+                        os.chmod(unpacked, EXECUTABLE_MODE & 0o777)
         except (OSError, zipfile.BadZipFile) as error:
             raise _unusable(who, path, str(error)) from error
         names = [name for name in os.listdir(folder) if name.endswith(".dist-info")]

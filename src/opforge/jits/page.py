@@ -127,8 +127,12 @@ def folders(layout: Layout, key: str = "") -> list[str]:
 
 
 def is_fetched(folder: str) -> bool:
-    """Returns whether the page in a folder came from a remote."""
-    return os.path.lexists(os.path.join(folder, SIGNED))
+    """Returns whether the page in a folder came from a remote. Raises OSError if that cannot be known."""
+    try:
+        os.lstat(os.path.join(folder, SIGNED))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def entry_problem(key: str, files: Files) -> str:

@@ -132,7 +132,7 @@ class TestVariant:
         os.unlink(os.path.join(second.folder, "metadata.json"))
         with pytest.raises(PackError, match="exists, and opforge pack did not write it"):
             packed(folder, tmp_path)
-        assert not [name for name in os.listdir(tmp_path) if name.startswith(".pack-")]
+        assert not [name for name in os.listdir(tmp_path / "build") if name.startswith(".pack-")]
 
 
 PLAIN = 'extern "C" __attribute__((visibility("default"))) float half(float x) { return x / 2; }\n'

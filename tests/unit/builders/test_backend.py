@@ -77,6 +77,19 @@ def test_what_is_no_wheel_is_an_error(tmp_path, name, content, problem):
     assert str(caught.value) == text
 
 
+@pytest.mark.parametrize("lead", ["../", "{}/"])
+def test_a_name_that_leads_out_of_a_wheel_changes_no_file_there(tmp_path, lead):
+    secret, path = tmp_path / "secret", tmp_path / "mine-1-py3-none-any.whl"
+    secret.touch(0o600)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        info = zipfile.ZipInfo(f"{lead.format(tmp_path)}secret")
+        info.external_attr = 0o100755 << 16
+        archive.writestr(info, "theirs")
+    Wheel.open(str(path), str(tmp_path / "folder"))
+    assert secret.stat().st_mode & 0o777 == 0o600 and not secret.stat().st_size
+
+
 def test_what_a_wheel_holds_stays_as_it_is(tmp_path):
     """A program stays executable, and a name with what divides the list of files is quoted as pip reads it."""
     path, odd = tmp_path / "mine-1-py3-none-any.whl", 'mine/a, "b".txt'

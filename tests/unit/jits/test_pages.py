@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -245,6 +246,21 @@ def test_a_page_without_one_of_its_files_is_set_aside(kept, caplog, name):
     with caplog.at_level(logging.WARNING, "opforge"):
         assert pages.entries().get("key") is None
     assert "is not used: one of its files is missing." in caplog.text and not stored()
+
+
+def test_a_page_is_not_used_while_it_is_not_known_whether_it_was_fetched(kept, monkeypatch, caplog):
+    """Otherwise it would pass for one that was made here, whose signature nobody asks for."""
+    lstat = os.lstat
+
+    def stale(path, *arguments, **more):
+        if str(path).endswith("/signed"):
+            raise OSError(errno.ESTALE, "Stale file handle", path)
+        return lstat(path, *arguments, **more)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "opforge"):
+        patch.setattr(os, "lstat", stale)
+        assert pages.entries().get("key") is None
+    assert "it cannot be read (Stale file handle)" in caplog.text and pages.entries().get("key") == CODE
 
 
 def test_a_store_that_can_only_be_read_is_used_and_what_is_new_is_not_kept(kept, own_store, monkeypatch, caplog):

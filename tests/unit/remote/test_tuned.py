@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 import time
 import types
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +23,7 @@ from opforge.cli.publish import command as publish
 from opforge.cli.remote.fetch import command as fetch
 from opforge.cli.remote.withdraw import command as withdraw
 from opforge.fast_path import lookup
-from opforge.remote import contents, mirror, remembered_answers, remotes, reverification, take, tuned_source
+from opforge.remote import contents, kinds, mirror, remembered_answers, remotes, reverification, take, tuned_source
 from opforge.remote.kinds import of
 from opforge.remote.publish import push
 from opforge.remote.signatures import keys
@@ -187,9 +189,15 @@ def test_what_is_withdrawn_after_it_was_fetched_is_not_used_any_more(published, 
     other = what._replace(cores=what.cores + 1)
     value = {**tuned_ops.result(op_class().load().__entry__, row({"block": 512})), "cores": other.cores}
     push(nodes.store, remotes.parse(nodes.url), TUNED, TUNED.of(value), keys.signer("ci"))
-    assert tuned_source.bring(other.path(current_store().layout.root, ".fetched"), other)
-    what = f"The fetched tuned:{published.label} was withdrawn by the key ci and is not used: wrong"
-    assert what in caplog.messages and not os.path.exists(path)
+    what = f"The fetched tuned:{published.label} was withdrawn by the key ci and"
+    read_only = OSError(errno.EROFS, "Read-only file system")
+    with monkeypatch.context() as patch:
+        patch.setattr(kinds, "discard", Mock(side_effect=read_only))
+        assert tuned_source.bring(other.path(current_store().layout.root, ".fetched"), other)
+    problem = f"must not be used, and cannot be removed (Read-only file system); remove {path}: wrong"
+    assert f"{what} {problem}" in caplog.messages and os.path.exists(path)
+    take.drop_withdrawn("the op", f"tuned:{published.name}", current_store().layout)
+    assert f"{what} is not used: wrong" in caplog.messages and not os.path.exists(path)
     assert block(op_class) == 256
 
 

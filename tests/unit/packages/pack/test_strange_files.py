@@ -71,14 +71,23 @@ def test_a_name_that_other_systems_do_not_have_is_refused(tmp_path, name):
         packed(tmp_path)
 
 
-def test_what_was_packed_before_does_not_make_the_tree_dirty(tmp_path):
+def test_what_was_packed_before_or_a_killed_process_left_does_not_make_the_tree_dirty(tmp_path, monkeypatch):
     python_project(tmp_path)
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "first")):
         subprocess.run(["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
-    first, second = packed(tmp_path), packed(tmp_path)
+    first = packed(tmp_path)
+    with monkeypatch.context() as patch:  # a process that is killed removes nothing
+        patch.setattr(packing.shutil, "rmtree", lambda *_arguments, **_more: None)
+        patch.setattr(packing.write, "place", lambda *_arguments: os.getpgid(-1))
+        with pytest.raises(OSError):
+            packed(tmp_path)
+    second = packed(tmp_path)
     assert not second[0].metadata.kernel.dirty and first[0].digest == second[0].digest
+    (left,) = sorted({*os.listdir(tmp_path / "build")} - {"checks.json", "torch-universal"})
+    os.utime(tmp_path / "build" / left, (0, 0))
     write(tmp_path, "new.txt", "")
     assert packed(tmp_path)[0].metadata.kernel.dirty
+    assert left not in os.listdir(tmp_path / "build"), "after a day it is removed"
 
 
 def test_two_processes_that_pack_at_once_leave_one_whole_package(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -201,6 +202,19 @@ class TestState:
             ": a revocation may be hidden from this machine. Compare the list of withdrawals with its signer's."
         )
         assert seen.newest(URL, key) == Seen(6, "b")
+
+    def test_one_that_cannot_be_read_now_is_not_replaced_by_an_older_one(self, key, monkeypatch):
+        """As with too many open files, or on NFS after a change of the server."""
+        assert seen.problem(URL, key, Seen(5, "a")) == ""
+
+        def stale(*_arguments):
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(seen.schema, "read", stale)
+            assert "Stale file handle" in seen.problem(URL, key, Seen(4, "b"), is_required=True)
+            assert seen.problem(URL, key, Seen(4, "b")) == "", "there is a warning"
+        assert seen.newest(URL, key) == Seen(5, "a") and seen.problem(URL, key, Seen(4, "b"))
 
     def test_a_folder_that_others_can_write_is_not_used(self, key, monkeypatch, tmp_path):
         assert seen.problem(URL, key, Seen(5, "a")) == ""
