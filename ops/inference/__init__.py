@@ -43,7 +43,7 @@ def layer_norm(input: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Te
     """Returns the layer norm of rows."""
     values = input.contiguous()
     out = torch.empty_like(values)
-    _core().layer_norm(out, values, gamma, beta, epsilon)
+    _core().layer_norm(out, values, gamma.contiguous(), beta.contiguous(), epsilon)
     return out
 
 
@@ -67,7 +67,7 @@ def rms_norm(input: Tensor, gamma: Tensor, epsilon: float) -> Tensor:
     """Returns the RMS norm of rows."""
     values = input.contiguous()
     out = torch.empty_like(values)
-    _core().rms_norm(out, values, gamma, epsilon)
+    _core().rms_norm(out, values, gamma.contiguous(), epsilon)
     return out
 
 
@@ -75,7 +75,7 @@ def pre_rms_norm(input: Tensor, residual: Tensor, gamma: Tensor, epsilon: float)
     """Returns the RMS norm of input + residual, and that sum."""
     values = input.contiguous()
     out, total = torch.empty_like(values), torch.empty_like(values)
-    _core().rms_pre_norm(out, total, values, residual.contiguous(), gamma, epsilon)
+    _core().rms_pre_norm(out, total, values, residual.contiguous(), gamma.contiguous(), epsilon)
     return [out, total]
 
 
@@ -101,7 +101,7 @@ def moe_res_matmul(moe_res: Tensor, coef: Tensor, output: Tensor) -> Tensor:
 def _bias_activation(number: int, input: Tensor, bias: Tensor) -> Tensor:
     """Writes the activation of input + bias to the input if it is contiguous, and returns it."""
     values = input.contiguous()
-    _core().bias_activation(values, bias, number)
+    _core().bias_activation(values, bias.contiguous(), number)
     return values
 
 

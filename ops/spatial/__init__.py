@@ -32,7 +32,8 @@ def nhwc_bias_add_bias_add(op: Any, input: Tensor, bias: Tensor, other: Tensor, 
 def _add(op: Any, input: Tensor, bias: Tensor, other: Tensor | None, other_bias: Tensor | None) -> Tensor:
     rows = _rows(input, "input")
     out = torch.empty_like(rows)
-    op.channel_bias_add_(out, rows, bias, None if other is None else _rows(other, "other"), other_bias)
+    other = None if other is None else _rows(other, "other")
+    op.channel_bias_add_(out, rows, bias.contiguous(), other, None if other_bias is None else other_bias.contiguous())
     return out.permute(0, 3, 1, 2) if input.dim() == 4 else out
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from opforge.accelerator.select import get_accelerator
+from opforge.accelerator.select import get_accelerator, whole
 from opforge.compat.rebinding import Replacement, rebind, restore
 from opforge.compat.tested_version import installed_version
 from opforge.errors import DeepSpeedError
@@ -36,7 +36,8 @@ def install(builders: Collection[str] = DROP_IN) -> None:
         DeepSpeedError: DeepSpeed is missing, or its interface differs too much from the one that opforge supports.
     """
     uninstall()
-    version, accelerator = installed_version("deepspeed", "DeepSpeed", TESTED, DeepSpeedError), get_accelerator()
+    version = installed_version("deepspeed", "DeepSpeed", TESTED, DeepSpeedError)
+    accelerator = whole(get_accelerator())
     try:
         package = importlib.import_module("deepspeed.accelerator")
         op_builders = importlib.import_module("deepspeed.ops.op_builder")

@@ -57,6 +57,8 @@ def test_norms_with_and_without_a_residual(op, kind):
     close(total, exact + other, dtype)
     strided = draw(2, 37, 3, dtype=dtype).transpose(1, 2)
     close(op.rms_norm(strided, gamma, EPS), rms(strided.double(), scale), dtype)
+    apart = torch.stack([gamma, gamma], 1)[:, 0]
+    close(op.rms_norm(strided, apart, EPS), rms(strided.double(), scale), dtype)
 
 
 @pytest.mark.parametrize(

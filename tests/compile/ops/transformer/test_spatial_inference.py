@@ -39,6 +39,8 @@ def test_images_with_deepspeeds_arguments_are_torchs_bit_for_bit(op, dtype, batc
 def test_rows_of_pixels_and_other_layouts(op):
     rows, bias = torch.randn(2, 9, 15), torch.randn(15)
     assert torch.equal(op.nhwc_bias_add(rows, bias), rows + bias)
+    apart = torch.randn(15, 2)[:, 0]
+    assert torch.equal(op.nhwc_bias_add_bias_add(rows, apart, rows, apart), (rows + apart) + (rows + apart))
     image = torch.randn(2, 3, 4, 5)  # not channels_last: the result is
     out = op.nhwc_bias_add(image, bias[:3])
     assert torch.equal(out, image + bias[:3, None, None]) and out.is_contiguous(memory_format=torch.channels_last)
