@@ -83,6 +83,8 @@ INCLUDED_FROM = re.compile(
 """The place of an #include that a compiler names above an error."""
 OF_TORCH = re.compile(r"(?:ATen|c10|torch|caffe2|pybind11|THC?)/")
 """The beginnings of the names of torch's headers."""
+API_HEADERS = "torch/csrc/api/include"
+"""The folder in torch's include folder that only the ABI "torch" searches: torch/torch.h and others are there."""
 MACRO_OF_TORCH = re.compile(r"^>.*\b(?:AT|TORCH|C10|CAFFE2|THC?)_\w+", re.MULTILINE)
 """A macro of torch's in the line of an error, as `_context` shows it."""
 UNKNOWN_NAME = re.compile(
@@ -164,7 +166,7 @@ def _hint_for(error: Mapping[str, Any], context: str, argv: Sequence[str], may_b
     message, file = error["message"], error["file"]
     hint = _flag_hint(argv, message) or _standard_hint(argv, file, message)
     hint = hint or (_facade_hint(message, argv) if may_be_a_limit else "")
-    hint = hint or _abi_hint(message, argv)
+    hint = hint or _abi_hint(message, file, argv)
     hint = hint or _submodule_hint(message, file) or _sdist_hint(message, file, context)
     return hint or _hint(message, context) or _language_hint(argv)
 
@@ -368,14 +370,21 @@ def _may_be_a_limit(text: str, context: str) -> bool:
     return bool(known or MISSING_HEADER.match(text) or UNKNOWN_NAME.match(text))
 
 
-def _abi_hint(text: str, argv: Sequence[str]) -> str:
-    """Returns the hint for a header of torch's that the op's ABI does not have."""
-    if NOT_STABLE in text:
-        return 'hint: this header is not of the stable ABI: declare abi = "torch", or "torch-facade", in the builder'
+def _abi_hint(text: str, file: str, argv: Sequence[str]) -> str:
+    """Returns the hint for what the op's ABI does not have: headers of torch's, or parts of Python's interface."""
+    folders = [word for word in argv if word.endswith("/torch/include")]
     header = MISSING_HEADER.match(text)
-    if header and OF_TORCH.match(header["name"]) and not any(word.endswith("/torch/include") for word in argv):
+    name = header["name"] if header and OF_TORCH.match(header["name"]) else ""
+    if NOT_STABLE in text or (name and any(os.path.exists(f"{folder}/{API_HEADERS}/{name}") for folder in folders)):
+        return 'hint: this header is not of the stable ABI: declare abi = "torch", or "torch-facade", in the builder'
+    if name and not folders:
         return (
             'hint: abi = "c" has no headers of torch: declare "torch-stable" for torch/csrc/stable, "torch" for others'
+        )
+    if "/pybind11/" in file and any(word.startswith("-DPy_LIMITED_API") for word in argv):
+        return (
+            "hint: pybind11 needs more than Python's limited API: remove py_limited_api=True (-DPy_LIMITED_API); on the"
+            " facade, with OPFORGE_CPP_EXTENSION=torch-facade, one library serves every Python"
         )
     return ""
 

@@ -277,17 +277,18 @@ class LoadedOp:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
+        # Another thread may be importing torch.
+        compiler: Any = getattr(sys.modules.get("torch"), "compiler", None)
+        is_traced = bool(compiler and compiler.is_compiling())
         try:
             function = self.__find__(name)
         except AttributeError as error:
-            if name not in ENTRY_ATTRIBUTES:
+            if name in ENTRY_ATTRIBUTES:
+                return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
+            if not is_traced:  # torch.compile cannot trace an import: `hasattr(op, name)` would break the graph
                 importlib.import_module("opforge.foundation.tracebacks").explain_missing(error, name, self.__names__)
-                raise
-            return getattr(self.__entry__, ENTRY_ATTRIBUTES[name])
-        # torch.compile would look up again what it traces here as an attribute that changes, without end. Another
-        # thread may be importing torch.
-        compiler: Any = getattr(sys.modules.get("torch"), "compiler", None)
-        if not (compiler and compiler.is_compiling()):
+            raise
+        if not is_traced:  # it would look up again, without end, what it traces here as an attribute that changes
             setattr(self, name, function)  # the next access finds it without coming here
         return function
 

@@ -206,14 +206,23 @@ def test_a_library_that_is_named_as_a_file_or_a_flag_gets_the_name_to_write(type
         ("/x/torch/include", '#error "Not if TORCH_STABLE_ONLY or TORCH_TARGET_VERSION is defined"', 'abi = "torch"'),
         ("/x/other", "torch/csrc/stable/library.h: No such file or directory", 'abi = "c" has no headers of torch'),
         ("/x/torch/include", "torch/csrc/stable/librray.h: No such file or directory", "add the folder that holds"),
+        ("{tmp}/torch/include", "torch/all.h: No such file or directory", "this header is not of the stable ABI"),
+        ("{tmp}/torch/include", "torch/al.h: No such file or directory", "add the folder that holds"),
+        ("/x/pybind11/ -DPy_LIMITED_API=0x030A0000", "expected ')' before '*'", "remove py_limited_api=True"),
+        ("/x/pybind11/", "expected ')' before '*'", ""),
         ("/x/torch/include", "'empty_like' is not a member of 'torch::stable'", "are in torch/csrc/stable/ops.h"),
         ("/x/torch/include", "no member named 'f' in namespace 'torch::stable'", "are in torch/csrc/stable/ops.h"),
         ("/x/torch/include", "'f' is not a member of 'torch::stable::detail'", ""),
         ("/x/torch/include", "redefinition of 'T STABLE_TORCH_LIBRARY_static_init_a'", "STABLE_TORCH_LIBRARY_FRAGMENT"),
     ],
 )
-def test_a_header_or_a_function_of_torchs_that_is_not_there_comes_with_advice(include, message, hint):
-    text = str(build_error(f"FAILED: o\ng++ -isystem {include} -c a.cpp\na.cpp:1:2: error: {message}\n"))
+def test_a_header_or_a_function_of_torchs_that_is_not_there_comes_with_advice(tmp_path, include, message, hint):
+    api = tmp_path / "torch/include/torch/csrc/api/include/torch"
+    api.mkdir(parents=True)
+    (api / "all.h").touch()
+    file = "/x/pybind11/pytypes.h" if "pybind11" in include else "a.cpp"
+    command = f"g++ -isystem {include.replace('{tmp}', str(tmp_path))} -c a.cpp"
+    text = str(build_error(f"FAILED: o\n{command}\n{file}:1:2: error: {message}\n"))
     assert f"error: {message}\n" in text
     assert text.count("hint:") == bool(hint) and hint in text.partition("hint:")[2]
 
