@@ -15,6 +15,19 @@ INCLUDE = Path(__file__).parent / "include"
 # header that the facade does not have is one clear error, and not three hundred of names that are defined twice.
 OF_TORCH = ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch", "torch/headeronly")
 
+# at::vec, which is in torch's headers alone, and what these include that the facade does not have.
+OF_VECTORS = (
+    "ATen/cpu/vec",
+    "ATen/jiterator_macros.h",
+    "ATen/native/Math.h",
+    "ATen/native/cpu/zmath.h",
+    "ATen/native/quantized/AffineQuantizerBase.h",
+    "c10/util/BFloat16-math.h",
+    "c10/util/Load.h",
+    "c10/util/copysign.h",
+    "sleef.h",
+)
+
 # The oldest torch that a library of the facade runs on, as torch's headers take it: a byte each.
 TARGET = "0x{:02x}{:02x}000000000000".format(*map(int, OLDEST_TORCH.split(".")))
 
@@ -59,7 +72,7 @@ def missing(torch_include: str) -> str:
 
 
 def link_torch_headers(folder: Path, torch_include: Path) -> None:
-    """Makes links in `folder` to the folders of torch's headers that the facade needs.
+    """Makes links in `folder` to those of torch's headers that the facade needs.
 
     Args:
         folder: Where the links are made. It holds nothing else.
@@ -68,9 +81,11 @@ def link_torch_headers(folder: Path, torch_include: Path) -> None:
     Raises:
         FileNotFoundError: torch's headers are not there.
     """
-    for name in OF_TORCH:
+    for name in (*OF_TORCH, *OF_VECTORS):
         target = torch_include / name
-        if not target.is_dir():
+        if name in OF_VECTORS and not target.exists():
+            continue
+        if not target.exists():
             raise FileNotFoundError(f"{target} is not there: torch's headers of version 2.10 or newer are needed")
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)

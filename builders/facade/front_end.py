@@ -92,7 +92,7 @@ def refusals(
         standard: The standard of C++.
         nvcc: The compiler of sources in CUDA; empty to leave them out.
         toolkit: The folders of CUDA's headers, which C++ sources may include too.
-        macros: What is defined besides, as NAME or NAME=VALUE.
+        macros: What is defined besides, as NAME or NAME=VALUE, or taken away, as -UNAME.
 
     Raises:
         FileNotFoundError: torch's headers are not there.
@@ -108,7 +108,10 @@ def refusals(
         is_c = unit.suffix == ".c" and not any(torch_includes(unit, sources.files[unit]))
         if is_c or (unit.suffix == ".cu" and not nvcc):
             continue
-        flags = [*_folder_flags(sources, unit, empty), *(f"-D{macro}" for macro in macros)]
+        flags = [
+            *_folder_flags(sources, unit, empty),
+            *(macro if macro[0] == "-" else f"-D{macro}" for macro in macros),
+        ]
         if unit.suffix == ".cu":
             output = _output_of_nvcc(nvcc, compiler, [*nvcc_flags(*given), *flags, str(unit)], work)
         else:
@@ -161,6 +164,11 @@ def macros_of(root: Path, sources: Iterable[str]) -> list[str]:
     defined = {flag or pair for flag, pair in MACROS.findall(_build_files(root))}
     used = " ".join(part for text in sources for part in (*CONDITIONS.findall(text), *CAPITALS.findall(text)))
     return sorted(defined.intersection(re.findall(r"\w+", used)))
+
+
+def undefined_of(root: Path) -> list[str]:
+    """Returns the flags in the text of a project's own build files that take a macro away, as CUDA's of half have."""
+    return sorted(set(re.findall(r"-U\w+", _build_files(root))))
 
 
 def _build_files(root: Path) -> str:

@@ -73,8 +73,8 @@ OF_CUDA_NAMES = (
     r"|CUDAStream|CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard|current_device|(?:Maybe)?[sS]et_?[dD]evice|device_count"
     r"|device_synchronize|getDeviceProperties|getCurrentDeviceProperties|is_available|getNumGPUs|warp_size"
     r"|CUDAEvent|CUDACachingAllocator(?=::(?:get|raw_alloc|raw_delete)\b)|getCUDADeviceAllocator"
-    r"|ATenCeilDiv|check_device|compat|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset|getTensorInfo"
-    r"|canUse32BitIndexMath)"
+    r"|ATenCeilDiv|check_device|compat|philox|detail::(?:CUDA_NUM_THREADS|GET_BLOCKS|TensorInfo|IndexToOffset"
+    r"|getTensorInfo|canUse32BitIndexMath|getDefaultCUDAGenerator)"
 )
 """The names of at::cuda and c10::cuda that the facade has."""
 PYTHON_TYPES = "the facade has Python's objects, numbers, strings, containers and functions, and not this"
@@ -114,22 +114,15 @@ RULES = (
     ),
     Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook)\s*\(", Kind.NEVER, NO_GRAPH),
     Rule(r"\bautograd::(?:Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
-    Rule(
-        r"\b\w*[Pp]hilox\w*\b",
-        Kind.NEVER,
-        "the stable ABI gives no seed and offset of a generator: take them as integers",
-    ),
     Rule(r"\bc10::Sym(?:Int|Float|Bool)\w*\b|_symint\s*\(", Kind.NEVER, "the stable ABI has no symbolic sizes"),
     Rule(r"\bDimname(?:List)?\b", Kind.NEVER, "the stable ABI has no names of dimensions"),
     Rule(
-        r"\b(?:at|torch)::Generator\b|\bcheck_generator\b|\bget_generator_or_default\b|\bmake_generator\b"
-        r"|\b(?:CPU|CUDA)GeneratorImpl\b|\b(?:getDefault|create)(?:CPU|CUDA)Generator\b",
+        r"\bmake_generator\b|\bCPUGeneratorImpl\b|\b(?:getDefaultCPU|createCPU|createCUDA)Generator\b",
         Kind.NEWER,
         "generators are on the stable ABI of torch 2.13: draw numbers by an operator, as in at::rand(sizes, options), "
         "or take a seed as an integer",
     ),
     Rule(r"\btoDLPack\b|\bfromDLPack\b", Kind.LATER, "Python's torch.utils.dlpack does the same"),
-    Rule(r"\b(?:at::)?vec::\w+|\bVectorized\s*<", Kind.LATER, "the facade has no vectors of the CPU yet"),
     Rule(
         r"\bat::cuda::getCurrentCUDA(?:BlasLt|Sparse|SolverDn)\w*Handle\b",
         Kind.NEVER,
@@ -150,11 +143,6 @@ RULES = (
         Kind.LATER,
         "the facade's classes are no buffers: add a method that returns a py::array_t of the memory, or a tensor by "
         "torch::from_blob",
-    ),
-    Rule(
-        r"\bPYBIND11_OVERRIDE\w*",
-        Kind.LATER,
-        "a class in Python overrides no C++ method of the facade's classes: take a std::function or a py::function",
     ),
     Rule(
         r"\bpy::(?:metaclass|custom_type_setup)\b",

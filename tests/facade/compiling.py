@@ -78,7 +78,7 @@ def with_kept_header(words: Sequence[str], sources: Sequence[Path]) -> list[str]
     The header is made by the first process that needs it. That the compiler does not take it is an error.
     """
     first = [precompiled_header.FIRST_DIRECTIVE.match(source.read_text()) for source in sources]
-    if not kept or "-O0" not in words or not all(found and found[1] == HEADER for found in first):
+    if not kept or "-O0" not in words or "-mavx2" in words or not all(found and found[1] == HEADER for found in first):
         return [*words]
     header, links = kept[0] / precompiled_header.NAME, kept[0] / "torch-headers"
     links.mkdir(parents=True, exist_ok=True)

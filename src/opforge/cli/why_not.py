@@ -178,7 +178,7 @@ def _report(
     """
     from opforge.builders.declaration.machine import torch_folder
     from opforge.builders.facade.flags import STANDARD
-    from opforge.builders.facade.front_end import macros_of, refusals, standard_of
+    from opforge.builders.facade.front_end import macros_of, refusals, standard_of, undefined_of
     from opforge.builders.facade.obstacles import find_sources, obstacles_of, project_units
     from opforge.builders.jit_builders import detect_abi
 
@@ -194,9 +194,8 @@ def _report(
         scratch = Path(tempfile.mkdtemp(dir=work))
         standard = standard_of(root) if root else STANDARD
         include = Path(torch_folder() or "") / "include"
-        said = refusals(
-            compilers.host, sources, include, scratch, standard, compilers.nvcc, compilers.toolkit, asked.macros
-        )
+        macros = [*asked.macros, *(undefined_of(root) if root else ())]
+        said = refusals(compilers.host, sources, include, scratch, standard, compilers.nvcc, compilers.toolkit, macros)
         not_judged = said.not_judged
         read_only = tuple(unit for unit in sources.units if unit.suffix == ".cu" and not compilers.nvcc)
         if not not_judged and not read_only:

@@ -558,3 +558,15 @@ def test_what_torch_was_built_with_and_what_its_types_give(module: ModuleType) -
     wanted = [torch.special.expit(x), *of_torch, torch.special.polygamma(1, x)]
     assert all(torch.equal(one, other) for one, other in zip(module.special(x), wanted, strict=True))
     assert module.distinct([torch.device(name) for name in ("cpu", "cuda:0", "cuda:1", "cuda:0")]) == 3
+
+
+def test_a_generator_is_an_argument_and_a_result_and_no_operators(module: ModuleType) -> None:
+    generator, x = torch.Generator(), torch.full((3,), 0.5)
+    same, seed, device = module.generator(generator, 2**63 + 7)
+    assert same is generator and seed == generator.initial_seed() == 2**63 + 7 and device == torch.device("cpu")
+    assert module.generator(None, 1)[0] is None and module.drawn(x, None).shape == x.shape
+    assert "torch.Generator | None" in module.generator.__doc__
+    with pytest.raises(RuntimeError, match=r"^an operator with a generator is not on torch's stable ABI before torch"):
+        module.drawn(x, generator)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.generator(7, 1)

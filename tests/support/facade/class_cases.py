@@ -276,6 +276,73 @@ def cases(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "sum: in place of a text", lambda: repr(operator.iadd(m.Sum(3), "text"))
     yield "pickle of a class", lambda: type(_refusal(lambda: pickle.dumps(m.Point(1.0)))).__name__
     yield from _settings(m)
+    yield from _overridden(m)
+
+
+def _animals(m: ModuleType) -> dict[str, Any]:
+    """Returns classes that override methods of C++."""
+
+    class Loud(m.Animal):  # type: ignore[name-defined,misc]
+        def go(self, times: int) -> str:
+            return "loud" * times
+
+        def its_name(self) -> str:
+            return "loud " + super().its_name()
+
+        def label(self) -> str:
+            return "its label"
+
+        def map(self, x: torch.Tensor) -> torch.Tensor:
+            return super().map(x) * 2
+
+        def seen(self, at: Any, other: Any) -> None:
+            at.x += 40
+            if other is not None:
+                other.y = at.x
+            super().seen(at, other)
+
+    class Puppy(m.Dog):  # type: ignore[name-defined,misc]
+        def go(self, times: int) -> str:
+            return "puppy " + super().go(times)
+
+    class Odd(m.Dog):  # type: ignore[name-defined,misc]
+        def map(self, x: torch.Tensor) -> torch.Tensor:
+            raise LookupError("ours")
+
+    class Own(m.Animal):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__("own")
+            self.go = lambda times: f"own {times}"
+
+    class Kitten(m.Cat):  # type: ignore[name-defined,misc]
+        def go(self, times: int) -> str:
+            return "kitten"
+
+    return {kind.__name__: kind for kind in (Loud, Puppy, Odd, Own, Kitten)}
+
+
+def _overridden(m: ModuleType) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yields uses of classes whose methods Python overrides."""
+    names = {"m": m, "x": torch.arange(3.0), **_animals(m)}
+    made = (
+        "Loud()", "Puppy(3)", "Puppy('four')", "Puppy(2.0)", "Odd(1)", "Own()", "m.Animal('text')", "m.Cat()",
+        "m.Cat(1)", "Kitten()", "Kitten(1)", "Kitten('a')",
+    )  # fmt: skip
+    uses = (
+        "m.go({}, 2)", "m.name({})", "m.label({})", "m.map({}, x)", "m.seen({}, True)", "m.seen({}, False)",
+        "{}.go(3)", "{}.its_name()", "m.is_alias({})",
+    )  # fmt: skip
+    for one in made:
+        for use in uses:
+            text = use.format(one)
+            yield f"overridden: {text}", lambda text=text: _plain(eval(text, names))
+        yield f"overridden: {one} leaves", lambda one=one: _lives(m, lambda: _refusal(lambda: eval(one, names)))
+    for one in ("Loud()", "Puppy(3)", "Own()", "m.Dog(3)", "Kitten()"):
+        yield f"overridden: another thread's {one}", lambda one=one: m.goes_elsewhere(eval(one, names))
+    yield "pointed at", lambda: m.pointed(lambda at: setattr(at, "x", 5))
+    for text in ("m.pointed(len)", "m.owning().x", "m.given().y"):
+        yield text, lambda text=text: eval(text, names)
+        yield f"{text} leaves", lambda text=text: _lives(m, lambda: _refusal(lambda: eval(text, names)))
 
 
 def _set_totals(m: ModuleType) -> object:

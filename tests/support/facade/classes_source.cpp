@@ -4,6 +4,7 @@
 #include <pybind11/operators.h>
 
 #include <memory>
+#include <thread>
 
 enum class Color { Red = 1, Green = 2, Blue = -3 };
 enum Mask : unsigned { None = 0, First = 1, Second = 2 };
@@ -141,6 +142,91 @@ struct Setting {
     explicit Setting(const std::string& text) : n(static_cast<int>(text.size())) {}
 };
 int Setting::total = 5;
+// Classes whose methods Python overrides.
+struct Animal : Counted {
+    explicit Animal(std::string kept = "label") : kept(std::move(kept)) {}
+    virtual ~Animal() = default;
+    virtual std::string go(int times) = 0;
+    virtual std::string name() const { return "animal"; }
+    virtual const std::string& label() const { return kept; }
+    virtual torch::Tensor map(const torch::Tensor& x) { return x + 1; }
+    virtual void seen(const Point& at, Point* other) { last = at.x + (other ? other->x : 0); }
+    std::string kept;
+    double last = 0;
+};
+template <class B = Animal>
+struct PyAnimal : B {
+    using B::B;
+    explicit PyAnimal(B&& other) : B(std::move(other)) {}
+    std::string go(int times) override { PYBIND11_OVERRIDE_PURE(std::string, B, go, times); }
+    std::string name() const override { PYBIND11_OVERRIDE_NAME(std::string, B, "its_name", name, ); }
+    const std::string& label() const override { PYBIND11_OVERRIDE(const std::string&, B, label, ); }
+    torch::Tensor map(const torch::Tensor& x) override { PYBIND11_OVERRIDE(torch::Tensor, B, map, x); }
+    void seen(const Point& at, Point* other) override { PYBIND11_OVERRIDE(void, B, seen, at, other); }
+};
+struct Dog : Animal {
+    explicit Dog(int n) : n(n) {}
+    std::string go(int times) override { return std::string(static_cast<size_t>(times), 'w'); }
+    int n;
+};
+struct PyDog : PyAnimal<Dog> {
+    using PyAnimal<Dog>::PyAnimal;
+    std::string go(int times) override { PYBIND11_OVERLOAD(std::string, Dog, go, times); }
+};
+struct Cat : Animal {
+    std::string go(int) override { return "meow"; }
+};
+struct PyCat : PyAnimal<Cat> {
+    PyCat() = default;
+    std::string go(int times) override { PYBIND11_OVERRIDE(std::string, Cat, go, times); }
+};
+static void overridden(py::module_& m) {
+    py::class_<Animal, PyAnimal<>, std::shared_ptr<Animal>>(m, "Animal")
+        .def(py::init<>())
+        .def(py::init<std::string>())
+        .def("go", &Animal::go)
+        .def("its_name", &Animal::name)
+        .def("label", &Animal::label)
+        .def("map", &Animal::map)
+        .def("seen", &Animal::seen)
+        .def_readonly("last", &Animal::last);
+    py::class_<Dog, Animal, PyDog, std::shared_ptr<Dog>>(m, "Dog")
+        .def(py::init<int>())
+        .def(py::init([](const std::string& text) { return Dog(static_cast<int>(text.size())); }))
+        .def(py::init([](double n) { return std::make_shared<Dog>(static_cast<int>(n)); }))
+        .def_readonly("n", &Dog::n);
+    py::class_<Cat, PyCat, Animal, std::shared_ptr<Cat>>(m, "Cat")
+        .def(py::init_alias<>())
+        .def(py::init([](int) { return new Cat(); }, [](int) { return new PyCat(); }))
+        .def(py::init([](const std::string&) { return std::make_unique<Cat>(); }));
+    m.def("go", [](Animal& animal, int times) { return animal.go(times) + "!"; });
+    m.def("name", [](const Animal& animal) { return animal.name(); });
+    m.def("label", [](const Animal& animal) { return animal.label(); });
+    m.def("map", [](Animal& animal, const torch::Tensor& x) { return animal.map(x); });
+    m.def("seen", [](Animal& animal, bool both) {
+        Point at(1, 2), other(5, 6);
+        animal.seen(at, both ? &other : nullptr);
+        return std::make_pair(animal.last, other.y);
+    });
+    m.def("goes_elsewhere", [](std::shared_ptr<Animal> animal) {
+        std::string found;
+        py::gil_scoped_release release;
+        std::thread([&] { found = animal->go(2); }).join();
+        return found;
+    });
+    m.def("is_alias", [](const Animal& animal) { return dynamic_cast<const PyCat*>(&animal) != nullptr; });
+    // A pointer is not owned by the object that Python gets of it.
+    m.def("pointed", [](const py::function& f) {
+        Point at(1, 2);
+        f(&at);
+        py::cast(&at);
+        py::cast(at, py::return_value_policy::reference).attr("x") = 9;
+        py::cast(at).attr("y") = 9;
+        return std::make_pair(at.x, at.y);
+    });
+    m.def("owning", [] { return py::cast(std::make_unique<Point>(3, 4)); });
+    m.def("given", [] { return py::cast(new Point(3, 4), py::return_value_policy::take_ownership); });
+}
 static void settings(py::module_& m) {
     py::class_<Setting, std::shared_ptr<Setting>> setting(m, "Setting");
     setting.def(py::init<int>()).def(py::init<std::string>()).def_readonly("n", &Setting::n);
@@ -279,6 +365,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("is_none", [](py::handle thing) { return thing.is_none(); });
     m.def("placed", [](int a, int b) { return a - b; }, py::arg("a"), py::pos_only(), py::arg("b") = 1);
     m.def("all_placed", [](int a) { return a; }, py::arg("a"), py::pos_only());
+    overridden(m);
     if (std::getenv("FACADE_CLASSES_FAIL")) {
         m.def("too_early", [](const Unknown&) {}, py::arg("given") = Unknown());
     }

@@ -340,8 +340,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     });
     m.def("padded", [](const Tensor& x) { return at::replication_pad1d(x, {1, 1}); });
     m.def("is_dense", [](const Tensor& x) { return x.is_non_overlapping_and_dense(); });
-    m.def("expected", [](const std::optional<Tensor>& x) {
-        c10::MaybeOwned<Tensor> given = at::borrow_from_optional_tensor(x);
+    m.def("expected", [](const std::optional<const Tensor>& x) {
+        c10::MaybeOwned<Tensor> given = at::borrow_from_optional_tensor(x ? std::optional<Tensor>(*x) : std::nullopt);
         return *given->expect_contiguous();
     });
     m.def("wide_types", [](at::ScalarType type) {
@@ -352,5 +352,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                                         c10::toString(at::toAccumulateType(type, at::kCUDA))};
     });
     m.def("rounded_up", [](int64_t a, int64_t b) { return std::pair(at::ceil_div(a, b), at::round_up(a, b)); });
+    m.def("generator", [](std::optional<at::Generator> generator, uint64_t seed) {
+        if (!generator) {
+            return std::make_tuple(py::object(py::none()), uint64_t{0}, c10::Device("meta"));
+        }
+        const std::lock_guard<std::mutex> hold(generator->mutex());
+        generator->set_current_seed(seed);
+        return std::make_tuple(py::cast(*generator), generator->current_seed(), generator->device());
+    });
+    m.def("drawn", [](const Tensor& x, std::optional<at::Generator> generator) { return at::bernoulli(x, generator); });
     graph_and_settings(m);
 }

@@ -24,7 +24,7 @@ torch::Tensor twice(torch::Tensor x) { return x * 2; }
 BAD = """#include <torch/extension.h>
 #include "own/helper.h"
 at::AutoDispatchBelowADInplaceOrView guard;
-auto g = at::check_generator<G>(gen);
+auto g = at::detail::createCPUGenerator();
 auto n = x.use_count();
 """
 
@@ -58,7 +58,7 @@ def test_every_line_is_listed_with_its_construct_and_class(tmp_path: Path) -> No
     assert done.exit_code == 1
     assert [line.removeprefix(f"{tmp_path}/bad.cpp:").split(": ")[:3] for line in lines[:-1]] == [
         ["3", "AutoDispatchBelowADInplaceOrView", "never"],
-        ["4", "check_generator", "needs torch 2.13"],
+        ["4", "createCPUGenerator", "needs torch 2.13"],
         ["5", "use_count", "never"],
     ]
     assert lines[-1] == "3 lines: 2 never, 1 needs torch 2.13"
@@ -137,7 +137,7 @@ def test_the_nearest_of_two_headers_of_one_name_is_the_one_that_is_included(proj
 
 
 def test_a_source_that_needs_cudas_headers_is_left_out_and_named_so(project: Path) -> None:
-    text = '#include <torch/extension.h>\n#include "kernels.h"\nat::Generator g;\n'
+    text = '#include <torch/extension.h>\n#include "kernels.h"\nat::CPUGeneratorImpl g;\n'
     (project / "csrc" / "host.cpp").write_text(text)
     (project / "csrc" / "kernels.h").write_text("#include <cuda_runtime_api.h>\n")
     done = why("--cpu", project)
@@ -145,11 +145,11 @@ def test_a_source_that_needs_cudas_headers_is_left_out_and_named_so(project: Pat
     assert "csrc/host.cpp is left out: it includes cuda_runtime_api.h, which a build without CUDA" in done.output
     found = json.loads(why("--cpu", "--json", project).output)
     assert [Path(entry["path"]).name for entry in found["left_out"]] == ["host.cpp"]
-    assert "check_generator" not in why(project).output and why(project).exit_code == 1
+    assert "createCPUGenerator" not in why(project).output and why(project).exit_code == 1
 
 
 def test_a_macro_of_the_build_decides_which_headers_a_source_needs(project: Path) -> None:
-    text = "#include <torch/extension.h>\n#ifndef CPU_ONLY\n#include <cuda_runtime_api.h>\nat::Generator g;\n#endif\n"
+    text = "#include <torch/extension.h>\n#ifndef CPU_ONLY\n#include <cuda_runtime_api.h>\nat::CPUGeneratorImpl g;\n#endif\n"
     (project / "csrc" / "host.cpp").write_text(text)
     assert "host.cpp is left out" in why("--cpu", project).output
     assert "host.cpp" not in why("--cpu", "-D", "CPU_ONLY=1", project).output
@@ -309,6 +309,9 @@ def test_a_source_in_c_is_read_and_compiled_only_if_it_includes_torch(tmp_path, 
     done = CliRunner().invoke(group, ["why-not", str(tmp_path / "part.c")])
     assert done.exit_code == 0 and done.output.startswith("nothing found that keeps these sources from one binary")
     assert not (tmp_path / "compiled").exists()
+    (tmp_path / "setup.py").write_text("CUDAExtension(extra_compile_args={'nvcc': ['-U__CUDA_NO_HALF_OPERATORS__']})\n")
     done = CliRunner().invoke(group, ["why-not", str(tmp_path)])
     assert done.exit_code == 1 and f"{tmp_path}/op.c:2: at::native::relu: never" in done.output
-    assert [line.split()[-1] for line in (tmp_path / "compiled").read_text().splitlines()] == [str(tmp_path / "op.c")]
+    compiled = (tmp_path / "compiled").read_text().splitlines()
+    assert [line.split()[-1] for line in compiled] == [str(tmp_path / "op.c")]
+    assert " -U__CUDA_NO_HALF_OPERATORS__ " in compiled[0]

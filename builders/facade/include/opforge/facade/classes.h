@@ -22,9 +22,18 @@ struct init_of {
         }
     }
 };
+// The same of the class that overrides, whichever object is made.
+template <class... A>
+struct init_alias_of {};
 template <class F>
 struct init_by {
     F make;
+};
+// One factory of the class, and one of the class that overrides.
+template <class F, class G>
+struct init_by_two {
+    F make;
+    G make_alias;
 };
 // What pickles an object, and makes one of that again.
 template <class G, class S>
@@ -40,9 +49,17 @@ template <class... A>
 init_of<A...> init() {
     return {};
 }
+template <class... A>
+init_alias_of<A...> init_alias() {
+    return {};
+}
 template <class F>
 init_by<std::decay_t<F>> init(F&& f) {
     return {std::forward<F>(f)};
+}
+template <class F, class G>
+init_by_two<std::decay_t<F>, std::decay_t<G>> init(F&& f, G&& g) {
+    return {std::forward<F>(f), std::forward<G>(g)};
 }
 
 namespace facade {
@@ -53,13 +70,25 @@ template <class T>
 struct IsHolder<T, std::unique_ptr<T>> : std::true_type {};
 template <class T>
 struct IsHolder<T, std::shared_ptr<T>> : std::true_type {};
+// The class by which Python overrides virtual methods: of those that a class is declared with, the one that has it as
+// its base.
+template <class T, class X>
+constexpr bool is_alias = std::is_base_of_v<T, X> && !std::is_same_v<T, X>;
+template <class T, class... X>
+struct AliasOf {
+    using type = void;
+};
+template <class T, class X, class... Y>
+struct AliasOf<T, X, Y...> {
+    using type = std::conditional_t<is_alias<T, X>, X, typename AliasOf<T, Y...>::type>;
+};
 // Adds a base to a class's, if what it is declared with is one.
 template <class T, class X>
 void add_base(std::vector<BaseClass>& bases, const char* name) {
-    static_assert(IsHolder<T, X>::value || std::is_base_of_v<X, T>,
-                  "py::class_ in the facade has std::unique_ptr or std::shared_ptr as its holder, and no class of "
-                  "Python that overrides: build this source with torch's own headers (opforge: abi=\"torch\").");
-    if constexpr (!IsHolder<T, X>::value) {
+    static_assert(IsHolder<T, X>::value || std::is_base_of_v<X, T> || std::is_base_of_v<T, X>,
+                  "py::class_ in the facade has std::unique_ptr or std::shared_ptr as its holder: build this source "
+                  "with torch's own headers (opforge: abi=\"torch\").");
+    if constexpr (!IsHolder<T, X>::value && !is_alias<T, X>) {
         const Class* base = class_of<X>();
         if (!base) {
             c10::facade::fail(c10::facade::text("generic_type: type \"", name, "\" referenced unknown base type \"",
@@ -373,9 +402,30 @@ public:
         return constructor(
             "__init__",
             [](py_detail::Self<T> self, A... arguments) {
-                finish(self, init_of<A...>::template make<T>(std::forward<A>(arguments)...));
+                if constexpr (!std::is_void_v<Alias>) {
+                    if (!std::is_constructible_v<T, A...> || is_of_subclass(self)) {
+                        return finish(self, std::shared_ptr<T>(
+                                                init_of<A...>::template make<Alias>(std::forward<A>(arguments)...)));
+                    }
+                }
+                if constexpr (std::is_void_v<Alias> || std::is_constructible_v<T, A...>) {
+                    finish(self, init_of<A...>::template make<T>(std::forward<A>(arguments)...));
+                }
             },
             extras...);
+    }
+    template <class... A, class... E>
+    class_& def(const init_alias_of<A...>&, const E&... extras) {
+        return constructor(
+            "__init__",
+            [](py_detail::Self<T> self, A... arguments) {
+                finish(self, std::shared_ptr<T>(init_of<A...>::template make<Alias>(std::forward<A>(arguments)...)));
+            },
+            extras...);
+    }
+    template <class F, class G, class... E>
+    class_& def(const init_by_two<F, G>& by, const E&... extras) {
+        return by_two(by, static_cast<facade::signature_t<F>*>(nullptr), extras...);
     }
     template <class F, class... E>
     class_& def(const init_by<F>& factory, const E&... extras) {
@@ -443,6 +493,51 @@ public:
     }
 
 private:
+    using Alias = typename facade::AliasOf<T, X...>::type;
+    // Whether an object's class is one of Python's: its methods may override.
+    static bool is_of_subclass(const py_detail::Self<T>& self) {
+        const py_detail::Ref type = py_detail::checked(opforge_PyObject_Type(self.object));
+        return type.get() != py_detail::class_of<T>()->type;
+    }
+    // An object of a factory's, for a class of Python's one of the class that overrides.
+    static std::shared_ptr<T> fitting(const py_detail::Self<T>& self, std::shared_ptr<T> made, bool is_held) {
+        if constexpr (!std::is_void_v<Alias>) {
+            if (made && is_of_subclass(self) && !dynamic_cast<Alias*>(made.get())) {
+                if (is_held) {
+                    throw type_error(
+                        "pybind11::init(): construction failed: returned holder-wrapped instance is not an alias "
+                        "instance");
+                }
+                if constexpr (std::is_constructible_v<Alias, T&&>) {
+                    return std::make_shared<Alias>(std::move(*made));
+                } else {
+                    throw type_error(
+                        "pybind11::init(): unable to convert returned instance to required alias class: no "
+                        "`Alias<Class>(Class &&)` constructor available");
+                }
+            }
+        }
+        return made;
+    }
+    template <class F, class G, class R, class... A, class... E>
+    class_& by_two(const init_by_two<F, G>& by, R (*)(A...), const E&... extras) {
+        return constructor(
+            "__init__",
+            [by](py_detail::Self<T> self, A... arguments) mutable {
+                finish(self, is_of_subclass(self) ? owned(by.make_alias(std::forward<A>(arguments)...))
+                                                  : owned(by.make(std::forward<A>(arguments)...)));
+            },
+            extras...);
+    }
+    // What a factory gives: an object, or a pointer that owns one.
+    template <class R>
+    static std::shared_ptr<T> owned(R&& made) {
+        if constexpr (std::is_same_v<T, std::decay_t<R>> || std::is_base_of_v<T, std::decay_t<R>>) {
+            return std::make_shared<std::decay_t<R>>(std::forward<R>(made));
+        } else {
+            return std::shared_ptr<T>(std::forward<R>(made));
+        }
+    }
     static void finish(const py_detail::Self<T>& self, std::shared_ptr<T> made) {
         if (!made) {
             throw type_error("pybind11::init(): factory function returned nullptr");
@@ -465,11 +560,8 @@ private:
         return constructor(
             name,
             [make](py_detail::Self<T> self, A... arguments) mutable {
-                if constexpr (std::is_same_v<std::decay_t<R>, T>) {
-                    finish(self, std::make_shared<T>(make(std::forward<A>(arguments)...)));
-                } else {
-                    finish(self, std::shared_ptr<T>(make(std::forward<A>(arguments)...)));
-                }
+                constexpr bool is_held = facade::IsHolder<T, std::decay_t<R>>::value;
+                finish(self, fitting(self, owned(make(std::forward<A>(arguments)...)), is_held));
             },
             extras...);
     }

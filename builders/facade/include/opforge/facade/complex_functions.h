@@ -1,5 +1,5 @@
 // Functions of complex numbers, as c10/util/complex.h has them in std: what std (thrust in CUDA) computes of the same
-// number. log1p and expm1, for which neither has a function, are not there.
+// number. log1p and expm1, for which neither has a function, are computed as torch's are.
 #pragma once
 #include <torch/headeronly/util/complex.h>
 
@@ -66,6 +66,29 @@ C10_HOST_DEVICE c10::complex<T> log2(const c10::complex<T>& z) {
     return c10_complex_math::log(z) / c10::complex<T>(::log(2.0), 0.0);
 }
 template <class T>
+C10_HOST_DEVICE c10::complex<T> log1p(const c10::complex<T>& z) {
+#if defined(__CUDACC__) || defined(__HIPCC__)
+    const T x = z.real(), y = z.imag(), angle = std::atan2(y, x + T(1));
+    if (std::hypot(x, y) < T(0.5)) {
+        const T r = x * (T(2) + x) + y * y;
+        return r == 0 ? c10::complex<T>(x, angle) : c10::complex<T>(T(0.5) * std::log1p(r), angle);
+    }
+    return {std::log(std::hypot(x + 1, y)), angle};
+#else
+    const c10::complex<T> one_more = z + T(1);
+    if (one_more == T(1)) {
+        return z;
+    }
+    const c10::complex<T> log_of_it = c10_complex_math::log(one_more);
+    return one_more - T(1) == z ? log_of_it : log_of_it * (z / (one_more - T(1)));
+#endif
+}
+template <class T>
+C10_HOST_DEVICE c10::complex<T> expm1(const c10::complex<T>& z) {
+    const T x = z.real(), y = z.imag(), half = std::sin(y / 2);
+    return {std::expm1(x) * std::cos(y) - T(2) * half * half, std::exp(x) * std::sin(y)};
+}
+template <class T>
 C10_HOST_DEVICE c10::complex<T> pow(const c10::complex<T>& x, const c10::complex<T>& y) {
     return static_cast<c10::complex<T>>(OPFORGE_COMPLEX::pow(converted(x), converted(y)));
 }
@@ -122,8 +145,10 @@ using c10_complex_math::atanh;
 using c10_complex_math::cos;
 using c10_complex_math::cosh;
 using c10_complex_math::exp;
+using c10_complex_math::expm1;
 using c10_complex_math::log;
 using c10_complex_math::log10;
+using c10_complex_math::log1p;
 using c10_complex_math::log2;
 using c10_complex_math::pow;
 using c10_complex_math::sin;

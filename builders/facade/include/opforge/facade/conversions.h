@@ -447,16 +447,17 @@ private:
         return load_value<A>(o, convert, [&](A&& held) { value = std::move(held); });
     }
 };
-template <class T>
-struct Convert<std::optional<T>> {
-    static bool load(PyObject* o, bool convert, std::optional<T>& value) {
+template <class C>
+struct Convert<std::optional<C>> {
+    using T = std::remove_const_t<C>;
+    static bool load(PyObject* o, bool convert, std::optional<C>& value) {
         if (is_none(o)) {
             value.reset();
             return true;
         }
-        return load_value<T>(o, convert, [&](T&& inner) { value = std::move(inner); });
+        return load_value<T>(o, convert, [&](T&& inner) { value.emplace(std::move(inner)); });
     }
-    static Ref cast(const std::optional<T>& value) { return value ? Convert<T>::cast(*value) : Ref::borrow(none()); }
+    static Ref cast(const std::optional<C>& value) { return value ? Convert<T>::cast(*value) : Ref::borrow(none()); }
     static std::string name(bool argument) { return Convert<T>::name(argument) + " | None"; }
 };
 

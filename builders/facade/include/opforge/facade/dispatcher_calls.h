@@ -56,6 +56,9 @@ StableIValue put(const T& v) {
         // an optional that holds an undefined tensor is none, as in torch's own calls
         return v && v->defined() ? bits(new StableIValue(put(*v))) : bits(nullptr);
     } else if constexpr (std::is_same_v<T, std::optional<Generator>>) {
+        if (v && v->defined()) {
+            fail("an operator with a generator is not on torch's stable ABI before torch 2.13: give it none");
+        }
         return bits(nullptr);
     } else if constexpr (is_optional<T>::value) {
         return v ? bits(new StableIValue(put(*v))) : bits(nullptr);

@@ -87,6 +87,7 @@
 #include "function.h"
 #include "functional.h"
 #include "further_types.h"
+#include "generators.h"
 #include "graph.h"
 #include "iterators.h"
 #include "library.h"
@@ -96,6 +97,7 @@
 #include "registered_exceptions.h"
 #include "special.h"
 #include "tensor_utils.h"
+#include "trampolines.h"
 
 namespace at {
 namespace cuda {}

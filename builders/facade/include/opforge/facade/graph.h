@@ -110,6 +110,16 @@ void Tensor::retain_grad() const {
         python::called(python::attribute(python::from_tensor(*this).get(), "retain_grad").get());
     });
 }
+template <int>
+std::string Tensor::name() const {
+    namespace python = ::opforge_facade_python;
+    return python::in_python("name()", [this] {
+        std::string name;
+        const python::Ref found = python::attribute(python::from_tensor(*this).get(), "name");
+        python::Convert<std::string>::load(found.get(), true, name);
+        return name;
+    });
+}
 inline namespace opforge_facade {
 // Seeds the generators of the CPU and of each device.
 OPFORGE_IF_USED

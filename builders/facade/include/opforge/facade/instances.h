@@ -456,6 +456,16 @@ struct Convert<T*, std::enable_if_t<is_own_class<std::remove_const_t<T>>>> {
     static Ref cast(T* value) { return object_of(value, Policy::take_ownership, nullptr); }
     static std::string name(bool) { return class_name<std::remove_const_t<T>>(); }
 };
+// A pointer to a value as a result is that value.
+template <class T>
+constexpr bool is_plain_value = (std::is_arithmetic_v<T> && !is_character<T>) || IsRefused<T>::value ||
+                                (std::is_class_v<T> && is_of_a_library<T>() && !IsOpaque<T>::value);
+template <class T>
+struct Convert<T*, std::enable_if_t<is_plain_value<std::remove_const_t<T>>>> {
+    using Plain = std::remove_const_t<T>;
+    static Ref cast(T* value) { return value ? Convert<Plain>::cast(*value) : Ref::borrow(none()); }
+    static std::string name(bool argument) { return Convert<Plain>::name(argument); }
+};
 template <class T>
 struct Convert<std::shared_ptr<T>> : IsConvertible<std::remove_const_t<T>> {
     static bool load(PyObject* o, bool convert, std::shared_ptr<T>& value) {

@@ -508,9 +508,20 @@ OPFORGE_ACCESSOR(obj_attr_accessor)
 }  // namespace detail
 
 // ---- of any object
+// A pointer refers to an object of a class, and owns none unless the policy says so.
 template <class T>
-object cast(const T& value) {
-    return facade::to_python(value);
+object cast(T&& value, return_value_policy policy = return_value_policy::automatic_reference,
+            const handle& parent = {}) {
+    if constexpr (facade::UsesInstances<std::decay_t<std::remove_pointer_t<std::decay_t<T>>>>::value) {
+        const bool is_reference =
+            std::is_pointer_v<std::decay_t<T>> && policy == return_value_policy::automatic_reference;
+        return facade::cast_result<T>(std::forward<T>(value), is_reference ? return_value_policy::reference : policy,
+                                      parent.ptr());
+    } else if constexpr (!std::is_copy_constructible_v<std::decay_t<T>>) {
+        return facade::Convert<std::decay_t<T>>::cast(std::forward<T>(value));
+    } else {
+        return facade::to_python(value);
+    }
 }
 template <class T>
 T cast(const handle& value) {
@@ -592,6 +603,8 @@ Ref to_python(const T& value) {
         return Convert<const char*>::cast(value);
     } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
         return Convert<std::string>::cast(std::string_view(value));
+    } else if constexpr (std::is_pointer_v<T>) {  // which Python does not own
+        return cast_result<T>(value, Policy::reference, nullptr);
     } else {
         return Convert<T>::cast(value);
     }

@@ -124,6 +124,7 @@ OPFORGE_PYTHON(void, PyGILState_Release, int)
 OPFORGE_PYTHON(int, PyGILState_Check, )
 OPFORGE_PYTHON(void*, PyEval_SaveThread, )
 OPFORGE_PYTHON(void, PyEval_RestoreThread, void*)
+OPFORGE_PYTHON(PyObject*, PyEval_GetFrame, )
 OPFORGE_PYTHON(const char*, Py_GetVersion, )
 OPFORGE_PYTHON_DATA(struct _object, _Py_NoneStruct)
 OPFORGE_PYTHON_DATA(struct _typeobject, PyType_Type)
@@ -154,6 +155,7 @@ __attribute__((weak, visibility("default"))) void PyErr_SetString(PyObject*, con
 __attribute__((weak, visibility("default"))) PyObject* PyErr_Occurred();
 __attribute__((weak, visibility("default"))) int PyErr_WarnEx(PyObject*, const char*, OpforgePySize);
 __attribute__((weak, visibility("default"))) void PyErr_Clear();
+__attribute__((weak, visibility("default"))) int PyGILState_Check();
 }
 #ifndef Py_BEGIN_ALLOW_THREADS
 #define Py_BEGIN_ALLOW_THREADS \

@@ -337,6 +337,8 @@ public:
     Tensor grad() const;
     template <int N = 0>
     void retain_grad() const;
+    template <int N = 0>
+    std::string name() const;
     Tensor& requires_grad_(bool r = true) const { return set_requires_grad(r); }
     template <int N = 0>
     bool is_leaf() const {

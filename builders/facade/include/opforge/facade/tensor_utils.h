@@ -63,14 +63,39 @@ OPFORGE_IF_USED
 ScalarType get_default_dtype_as_scalartype() { return at::facade::default_dtype(); }
 OPFORGE_IF_USED
 TypeMeta get_default_dtype() { return at::facade::default_dtype(); }
-template <class T>
-constexpr T pi = static_cast<T>(3.14159265358979323846L);
-template <class T>
-constexpr T e = static_cast<T>(2.71828182845904523536L);
-template <class T>
-constexpr T sqrt_2 = static_cast<T>(1.41421356237309504880L);
-template <class T>
-constexpr T frac_sqrt_2 = static_cast<T>(0.70710678118654752440L);
+#define OPFORGE_CONSTANT(NAME, VALUE) \
+    template <class T>                \
+    constexpr T NAME = static_cast<T>(VALUE);
+OPFORGE_CONSTANT(e, 2.718281828459045235360287471352662)
+OPFORGE_CONSTANT(euler, 0.577215664901532860606512090082402)
+OPFORGE_CONSTANT(frac_1_pi, 0.318309886183790671537767526745028)
+OPFORGE_CONSTANT(frac_1_sqrt_pi, 0.564189583547756286948079451560772)
+OPFORGE_CONSTANT(frac_sqrt_2, 0.707106781186547524400844362104849)
+OPFORGE_CONSTANT(frac_sqrt_3, 0.577350269189625764509148780501957)
+OPFORGE_CONSTANT(golden_ratio, 1.618033988749894848204586834365638)
+OPFORGE_CONSTANT(ln_10, 2.302585092994045684017991454684364)
+OPFORGE_CONSTANT(ln_2, 0.693147180559945309417232121458176)
+OPFORGE_CONSTANT(log_10_e, 0.434294481903251827651128918916605)
+OPFORGE_CONSTANT(log_2_e, 1.442695040888963407359924681001892)
+OPFORGE_CONSTANT(pi, 3.141592653589793238462643383279502)
+OPFORGE_CONSTANT(sqrt_2, 1.414213562373095048801688724209698)
+OPFORGE_CONSTANT(sqrt_3, 1.732050807568877293527446341505872)
+#undef OPFORGE_CONSTANT
+// A number of one type as one of another: of a complex number its real part, and of one for a byte its last 8 bits.
+template <class To, class From>
+C10_HOST_DEVICE To convert(From from) {
+    if constexpr (is_complex<From>::value && std::is_same_v<To, bool>) {
+        return from.real() || from.imag();
+    } else if constexpr (is_complex<From>::value && !is_complex<To>::value) {
+        return convert<To>(from.real());
+    } else if constexpr (std::is_same_v<To, uint8_t>) {
+        return static_cast<uint8_t>(static_cast<int64_t>(from));
+    } else if constexpr (is_complex<To>::value && !std::is_constructible_v<To, From>) {
+        return static_cast<To>(complex<float>(from));
+    } else {
+        return static_cast<To>(from);
+    }
+}
 // Host code has no device to set: a CPU's guard does nothing.
 class OptionalDeviceGuard {
 public:

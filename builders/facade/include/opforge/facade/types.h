@@ -88,6 +88,7 @@ bool operator==(ArrayRef<T> a, const std::vector<T>& b) {
     return a.equals(ArrayRef<T>(b));
 }
 using IntArrayRef = ArrayRef<int64_t>;
+using IntList = IntArrayRef;
 OPFORGE_IF_USED
 inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
     std::vector<int64_t> strides(sizes.size());
@@ -561,9 +562,37 @@ std::ostream& operator<<(std::ostream& stream, MemoryFormat format) {
     }
 }
 
-// A random number generator: torch 2.10's stable ABI passes none, so there is no way to make one.
+// A generator of random numbers: torch's Python object of it (generators.h). torch 2.10's stable ABI passes none, so no
+// operator takes one.
 class Generator {
+public:
+    struct State;
     Generator() = default;
+    explicit Generator(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    bool defined() const { return static_cast<bool>(state_); }
+    bool operator==(const Generator& other) const { return state_ == other.state_; }
+    bool operator!=(const Generator& other) const { return state_ != other.state_; }
+    template <int = 0>
+    Device device() const;
+    template <int = 0>
+    uint64_t current_seed() const;
+    template <int = 0>
+    uint64_t seed() const;
+    template <int = 0>
+    uint64_t get_offset() const;
+    template <int = 0>
+    void set_offset(uint64_t offset) const;
+    template <int = 0>
+    void set_current_seed(uint64_t seed) const;
+    template <int = 0>
+    std::mutex& mutex() const;
+    // Returns the generator of a device's kind.
+    template <class T>
+    T* get() const;
+    State* state() const { return state_.get(); }
+
+private:
+    std::shared_ptr<State> state_;
 };
 
 // ---- numbers whose type is known at run time

@@ -1,0 +1,3 @@
+#undef OPFORGE_VEC
+#define OPFORGE_VEC <ATen/cpu/vec/vec_mask.h>
+#include <opforge/facade/vec.h>

@@ -1,0 +1,1 @@
+#include <opforge/facade/cuda_generator.h>
