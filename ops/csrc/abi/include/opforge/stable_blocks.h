@@ -35,12 +35,14 @@ public:
 
     // A library that only lists: its schemas, or, if `schemas` are those of all blocks, the kernels that are not known
     // to fit theirs, and if they are for ops of others all.
-    StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr, bool is_for_others = false)
+    [[gnu::cold, gnu::noinline]] StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr,
+                                               bool is_for_others = false)
         : ns_(ns), lines_(lines), schemas_(schemas), is_for_others_(is_for_others) {}
 
     // A library that registers them in the namespace `in`, which is `ns`, or `ns` with a suffix. `key` is a dispatch
     // key, or null for definitions.
-    StableLibrary(Kind kind, const char* ns, const char* in, const char* key, const char* file, uint32_t line)
+    [[gnu::cold, gnu::noinline]] StableLibrary(Kind kind, const char* ns, const char* in, const char* key,
+                                               const char* file, uint32_t line)
         : ns_(ns) {
         // Never a DEF, since several libraries may define ops in one package's namespace.
         const AOTITorchError code = kind == Kind::IMPL ? aoti_torch_library_init_impl(in, key, file, line, &handle_)
@@ -54,14 +56,14 @@ public:
     StableLibrary(const StableLibrary&) = delete;
     StableLibrary& operator=(const StableLibrary&) = delete;
 
-    ~StableLibrary() override {
+    [[gnu::cold, gnu::noinline]] ~StableLibrary() override {
         if (handle_) {
             aoti_torch_delete_library_object(handle_);
         }
     }
 
     // Not inlined: a block calls these once per op, and inlining would take longer to compile than all of its kernels.
-    [[gnu::noinline]] StableLibrary& def(const char* schema) {
+    [[gnu::cold, gnu::noinline]] StableLibrary& def(const char* schema) {
         schema = local(schema);
         if (lines_) {
             list(schema);
@@ -89,7 +91,7 @@ public:
     StableLibrary& impl(const char* name, Boxed kernel) { return impl_boxed(name, kernel); }
 #endif
 
-    [[gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
+    [[gnu::cold, gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
         name = local(name);
         if (schemas_ && is_for_others_) {  // a kernel of unknown types
             for (const char* word : {ns_.c_str(), "::", name, "\n"}) {
@@ -159,7 +161,7 @@ private:
     }
 
     bool ok() const { return problem.empty(); }
-    void fail(const char* what, const char* which) { problem = std::string(what) + which; }
+    [[gnu::cold, gnu::noinline]] void fail(const char* what, const char* which) { problem = std::string(what) + which; }
 
     std::string ns_;
     std::string* lines_ = nullptr;
@@ -177,15 +179,15 @@ public:
                            uint32_t line)
         : Block(ns, kind != StableLibrary::Kind::IMPL), kind_(kind), fill_(fill), key_(key), file_(file), line_(line) {}
 
-    opforge::Registration* open(const char* in) const override {
+    [[gnu::cold]] opforge::Registration* open(const char* in) const override {
         return new StableLibrary(kind_, ns, in, key_, file_, line_);
     }
     void fill(opforge::Registration& library) const override { fill_(static_cast<StableLibrary&>(library)); }
-    void describe(std::string& lines) const override {
+    [[gnu::cold]] void describe(std::string& lines) const override {
         StableLibrary library(ns, &lines);
         fill_(library);
     }
-    void check(const std::string& schemas, std::string& lines) const override {
+    [[gnu::cold]] void check(const std::string& schemas, std::string& lines) const override {
         StableLibrary library(ns, &lines, &schemas, is_for_others());
         fill_(library);
     }
