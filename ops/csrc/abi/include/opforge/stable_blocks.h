@@ -3,6 +3,9 @@
 // Defines two classes with the names and the interfaces of torch's own, so that torch's macros, and functions that take
 // a `torch::stable::detail::StableLibrary&`, use them unchanged. torch's register ops as they are constructed, and
 // ignore torch's error codes.
+//
+// An op whose kernels read the stack themselves, and have no tensors of torch's, includes this header alone: torch's
+// takes longer to compile than such kernels.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -10,7 +13,7 @@
 #include <torch/csrc/stable/version.h>
 
 #include <opforge/exceptions.h>
-#include <opforge/kernel_types.h>
+#include <opforge/kernel.h>
 #include <opforge/registration.h>
 
 #include <cstdint>
@@ -104,8 +107,8 @@ public:
         return *this;
     }
 
-// Headers older than a version do not define its name, and #if takes an undefined name as 0.
-#if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+// Headers older than a version do not define its name, and #if takes an undefined name as 0. TORCH_BOX is torch's.
+#if defined(TORCH_BOX) && defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
     StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags) {
         schema = local(schema);
         if (lines_) {
@@ -121,7 +124,7 @@ public:
         }
         return *this;
     }
-#elif defined(TORCH_VERSION_2_12_0)
+#elif defined(TORCH_BOX) && defined(TORCH_VERSION_2_12_0)
     OPFORGE_UNAVAILABLE("tags need torch_target=\"2.12\" or newer")
     StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags);
 #endif
@@ -204,12 +207,13 @@ private:
 
 #undef OPFORGE_UNAVAILABLE
 
-// An exception of a kernel gets the paths of files, and does not leave a library that contains a C++ runtime of its
-// own: see opforge/exceptions.h. The types of the function go with it: see opforge/kernel_types.h.
-#undef TORCH_BOX
-#define TORCH_BOX(function)                                                                                            \
-    (::opforge::Kernel{&::opforge::OPFORGE_CAUGHT<&torch::stable::detail::boxer<                                       \
-                           std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>, \
-                       &::opforge::FunctionTypes<typename torch::headeronly::guts::infer_function_traits_t<            \
-                           std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>::func_type>::append_to, \
-                       __FILE__ ":" C10_STRINGIZE(__LINE__), #function})
+// torch's macros, for units without torch's header.
+#ifndef STABLE_TORCH_LIBRARY_FRAGMENT
+#define OPFORGE_BLOCK(kind, ns, key, function, m)                                                   \
+    static void function(torch::stable::detail::StableLibrary&);                                    \
+    static const torch::stable::detail::StableTorchLibraryInit C10_CONCATENATE(function, _block)(   \
+        torch::stable::detail::StableLibrary::Kind::kind, &function, #ns, key, __FILE__, __LINE__); \
+    void function(torch::stable::detail::StableLibrary& m)
+#define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) OPFORGE_BLOCK(FRAGMENT, ns, nullptr, opforge_defines_##ns, m)
+#define STABLE_TORCH_LIBRARY_IMPL(ns, k, m) OPFORGE_BLOCK(IMPL, ns, #k, opforge_implements_##ns##_##k, m)
+#endif
