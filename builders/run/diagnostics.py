@@ -92,6 +92,8 @@ UNKNOWN_NAME = re.compile(
     r'identifier "\w+" is undefined'
 )
 """A name without a namespace, which `using namespace at`, or an argument's type, may lead to torch's."""
+INTRINSIC = re.compile(r"['\u2018](?:_mm\d*_\w+|__m\d+\w*)['\u2019]")
+"""A vector function or type of x86. torch's own headers bring them where the processor converts halves."""
 HEAD = 2000
 """Characters at the beginning of such a header in which it checks the standard."""
 HEADERS_WITH_STANDARD = ("ATen/ATen.h", "torch/all.h", "torch/csrc/api/include/torch/all.h")
@@ -323,6 +325,8 @@ def _hint(text: str, context: str = "") -> str:
             "hint: the functions of torch::stable are in torch/csrc/stable/ops.h: is that included above? Some are in"
             " newer versions of torch alone: raise torch_target"
         )
+    if INTRINSIC.search(text) and UNKNOWN_NAME.search(text):
+        return "hint: #include <immintrin.h> in that source: torch's headers do not"
     if UNDEFINED.search(text) and "torch::stable::Tensor::" in text:
         return "hint: #include <torch/csrc/stable/tensor.h> in that source"
     if "needs torch_target" in text or "need torch_target" in text:

@@ -1,4 +1,4 @@
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../cpu/optimizer_ids.h"
 #include "../fused/kernels.h"
@@ -41,7 +41,7 @@ void create_adam(StableIValue* stack, uint64_t, uint64_t) {
     const int64_t id = arguments.integer();
     for (int i = 0; i < 5; ++i) arguments.real();  // unused: each update passes its own
     ids().create(id, arguments.flag());
-    stack[0] = torch::stable::detail::from(int64_t{0});
+    stack[0] = 0;
 }
 
 // Reads the arguments of adam_update and adam_rollback, including tensors.

@@ -5,10 +5,10 @@
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
-#include <torch/csrc/stable/stableivalue_conversions.h>
 
+#include <cstring>
 #include <initializer_list>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +92,14 @@ inline void check_shim(AOTITorchError code, const char* what) {
     }
 }
 
+// Returns the value in a slot of the stack, of a type that torch keeps there as it is.
+template <typename T>
+T value_in(StableIValue slot) {
+    T value;
+    std::memcpy(&value, &slot, sizeof value);
+    return value;
+}
+
 // Reads the stack of one call from the first argument to the last, and owns the tensors that it has read.
 class Arguments {
 public:
@@ -102,9 +110,9 @@ public:
         for (const AtenTensorHandle tensor : tensors_) aoti_torch_delete_tensor_object(tensor);
     }
 
-    int64_t integer() { return torch::stable::detail::to<int64_t>(*next_++); }
-    double real() { return torch::stable::detail::to<double>(*next_++); }
-    bool flag() { return torch::stable::detail::to<bool>(*next_++); }
+    int64_t integer() { return value_in<int64_t>(*next_++); }
+    double real() { return value_in<double>(*next_++); }
+    bool flag() { return value_in<bool>(*next_++); }
 
     // Reads the next arguments, one tensor for each name.
     [[gnu::noinline]] void tensors(Names names) {
@@ -118,23 +126,23 @@ public:
 
     // Read the next argument: a tensor, a list of tensors, or an optional tensor (None reads no tensor).
     [[gnu::noinline]] void tensor() {
-        tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(*next_++));
+        tensors_.push_back(value_in<AtenTensorHandle>(*next_++));
         lengths_.push_back(1);
     }
     [[gnu::noinline]] void optional_tensor() {
-        const auto tensor = torch::stable::detail::to<std::optional<AtenTensorHandle>>(*next_++);
-        if (tensor) tensors_.push_back(*tensor);
-        lengths_.push_back(tensor ? 1 : 0);
+        const std::unique_ptr<StableIValue> slot(value_in<StableIValue*>(*next_++));  // null for None
+        if (slot) tensors_.push_back(value_in<AtenTensorHandle>(*slot));
+        lengths_.push_back(slot ? 1 : 0);
     }
     [[gnu::noinline]] void tensor_list() {
-        const auto list = torch::stable::detail::to<StableListHandle>(*next_++);
+        const auto list = value_in<StableListHandle>(*next_++);
         size_t length = 0;
         AOTITorchError code = torch_list_size(list, &length);
         tensors_.reserve(tensors_.size() + length);
         for (size_t i = 0; i < length && code == AOTI_TORCH_SUCCESS; ++i) {
             StableIValue item;
             code = torch_list_get_item(list, i, &item);
-            if (code == AOTI_TORCH_SUCCESS) tensors_.push_back(torch::stable::detail::to<AtenTensorHandle>(item));
+            if (code == AOTI_TORCH_SUCCESS) tensors_.push_back(value_in<AtenTensorHandle>(item));
         }
         torch_delete_list(list);
         check_shim(code, "an item of a list");

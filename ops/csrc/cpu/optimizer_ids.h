@@ -44,13 +44,13 @@ private:
 template <OptimizerIds& (*ids)()>
 void create(StableIValue* stack, uint64_t, uint64_t) {
     ids().create(Arguments(stack).integer(), true);
-    stack[0] = torch::stable::detail::from(int64_t{0});
+    stack[0] = 0;
 }
 
 template <OptimizerIds& (*ids)()>
 void destroy(StableIValue* stack, uint64_t, uint64_t) {
     ids().destroy(Arguments(stack).integer());
-    stack[0] = torch::stable::detail::from(int64_t{0});
+    stack[0] = 0;
 }
 
 }  // namespace opforge::cpu

@@ -1,5 +1,5 @@
 #include <opforge/fp_quantizing.h>
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../fused/values.h"
 

@@ -1,6 +1,6 @@
 // Activations with a bias, gated activations, and norms with a residual, each in one pass.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../cpu/norms.h"
 

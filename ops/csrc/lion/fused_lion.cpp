@@ -1,4 +1,4 @@
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../fused/call.h"
 #include "../fused/kernels.h"

@@ -1,4 +1,4 @@
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../cpu/optimizer_ids.h"
 #include "../fused/kernels.h"

@@ -1,6 +1,6 @@
 // Attention over pages of a cache, scheduled by atoms: some queries of a sequence with all keys that they see.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../attention/attention.h"
 #include "ragged.h"
@@ -49,7 +49,7 @@ void build_atoms(StableIValue* stack, uint64_t, uint64_t) {
                      0};
         }
     }
-    stack[0] = torch::stable::detail::from(count);
+    stack[0] = static_cast<StableIValue>(count);
 }
 
 Pages pages_of(AtenTensorHandle handle, const char* name) {

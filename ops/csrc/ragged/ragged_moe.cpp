@@ -1,6 +1,6 @@
 // The experts of a ragged batch: their choice, and the way of the tokens to them and back.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include <limits>
 #include <vector>

@@ -1,6 +1,6 @@
 // Tokens of a ragged batch: their embeddings, the last one of each sequence, and their keys and values in the cache.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include <cmath>
 #include <vector>

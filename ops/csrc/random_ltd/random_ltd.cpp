@@ -1,6 +1,6 @@
 // Random layerwise token dropping: which tokens of a sequence a layer computes, gathered and put back.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include <algorithm>
 #include <cstring>

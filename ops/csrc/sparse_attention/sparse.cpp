@@ -1,4 +1,4 @@
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../attention/call.h"
 #include "../attention/segments.h"

@@ -1,6 +1,6 @@
 // Biases of channels for images whose channels lie together in memory, in one pass.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../cpu/rows.h"
 

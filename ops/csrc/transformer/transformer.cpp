@@ -1,6 +1,6 @@
 // The activation of a transformer layer with its bias, and its gradient. The layer's other steps are torch's own.
 
-#include <torch/csrc/stable/library.h>
+#include <opforge/stable_blocks.h>
 
 #include "../cpu/rows.h"
 

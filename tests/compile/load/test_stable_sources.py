@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
+import subprocess
 
 import pytest
 from support import sample_ops, text_files
 from support.sample_ops import STABLE_HEADERS
 
 import opforge
+from opforge.builders.declaration.kernel_roots import OPFORGE_ABI
 from opforge.errors import LoadError
 
 torch = pytest.importorskip("torch", reason="pip install torch")
@@ -70,6 +73,42 @@ def test_blocks_are_named_by_torchs_macro_and_an_empty_module_from_a_header_need
     assert read == [], "gcc has taken the precompiled header, by which these tests are cheap"
     cls = sample_ops.builder_class(tmp_path, name)
     assert cls().load().doubled(5) == 10
+
+
+INTRINSICS = """\
+#include <torch/headeronly/util/Half.h>
+#include <immintrin.h>
+#ifdef __F16C__
+static bool differ(unsigned short bits) {
+  const float value = c10::Half(bits, c10::Half::from_bits()), expected = _cvtsh_ss(bits);
+  return std::memcmp(&value, &expected, sizeof value) != 0 || c10::Half(value).x != _cvtss_sh(value, 0);
+}
+#else
+static bool differ(unsigned short) { return false; }
+#endif
+static int64_t different() {
+  int64_t count = 0;
+  for (int bits = 0; bits < 0x10000; ++bits) count += differ(bits);
+  return count;
+}
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("different() -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+  m.impl("different", TORCH_BOX(&different));
+}
+"""
+"""Compares the conversions of torch's halves with those of the processor."""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="<immintrin.h> is of x86")
+def test_halves_are_converted_by_the_processor_and_intrinsics_are_read_by_the_sources_that_include_them(tmp_path):
+    name, path = write(tmp_path, INTRINSICS)
+    assert opforge.load(name, path).different() == 0
+    torchs = os.path.join(os.path.dirname(torch.__file__), "include")
+    include = ("-I", os.path.join(OPFORGE_ABI.path, OPFORGE_ABI.include), "-isystem", torchs)
+    header = tmp_path / "half.cpp"
+    header.write_text("#include <torch/headeronly/util/Half.h>\n")
+    command = ("g++", "-march=x86-64-v3", *include, "-M", str(header))
+    assert "avxintrin.h" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 HELPERS = """\

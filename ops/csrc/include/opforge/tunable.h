@@ -16,8 +16,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -43,14 +41,14 @@ public:
     explicit Tunables(const Tunable (&tunables)[kCount]) : text_("1") {
         for (size_t i = 0; i < kCount; ++i) {
             standard_[i] = tunables[i].standard;
-            text_ += std::string("\n") + tunables[i].name + "=" + std::to_string(tunables[i].standard);
+            text_.append("\n").append(tunables[i].name).append("=").append(std::to_string(tunables[i].standard));
         }
     }
 
     // The values for a call. `size` is what the op's author counts, such as elements.
     Values of(int64_t dtype, int64_t size) const {
         if (const Table* table = table_.load(std::memory_order_acquire)) {
-            for (const Row& row : *table) {
+            for (const Row& row : table->rows) {
                 const bool is_meant = row.dtype == dtype || row.dtype == kAnyDType;
                 if (is_meant && row.low <= size && size <= row.high) return row.values;
             }
@@ -62,8 +60,8 @@ public:
     template <typename Visit>
     void each(int64_t dtype, const Visit& visit) const {
         const Table* table = table_.load(std::memory_order_acquire);
-        for (size_t i = 0; table && i < table->size(); ++i) {
-            const Row& row = (*table)[i];
+        for (size_t i = 0; table && i < table->rows.size(); ++i) {
+            const Row& row = table->rows[i];
             if (row.dtype == dtype || row.dtype == kAnyDType) visit(row.low, row.high, row.values);
         }
     }
@@ -73,22 +71,22 @@ public:
 
     // Replaces the table. A row is a dtype, the lowest and the highest size, and the values in the order of the names.
     void set(const int64_t* numbers, int64_t rows) {
-        Table table;
+        auto* table = new Table;
         for (; rows > 0; --rows, numbers += 3 + kCount) {
             Row row{numbers[0], numbers[1], numbers[2], {}};
             for (size_t i = 0; i < kCount; ++i) row.values[i] = numbers[3 + i];
-            table.push_back(row);
+            table->rows.push_back(row);
         }
-        const std::lock_guard<std::mutex> guard(mutex_);
-        if (table.empty()) return table_.store(nullptr, std::memory_order_release);
         // A call may still read an earlier table, so none is ever freed, and equal ones are one.
-        const Table* known = nullptr;
-        for (const Table& other : tables_) {
-            if (other == table) known = &other;
-        }
-        if (!known) {
-            tables_.push_back(table);
-            known = &tables_.back();
+        const Table* known = newest_.load(std::memory_order_acquire);
+        table->before = known;
+        while (known && known->rows != table->rows) known = known->before;
+        if (known || table->rows.empty()) {
+            delete table;
+        } else {
+            while (!newest_.compare_exchange_weak(table->before, table)) {
+            }
+            known = table;
         }
         table_.store(known, std::memory_order_release);
     }
@@ -101,12 +99,14 @@ private:
             return dtype == other.dtype && low == other.low && high == other.high && values == other.values;
         }
     };
-    using Table = std::vector<Row>;
+    struct Table {
+        std::vector<Row> rows;
+        const Table* before = nullptr;
+    };
 
     Values standard_{};
     std::string text_;
-    std::mutex mutex_;
-    std::deque<Table> tables_;
+    std::atomic<const Table*> newest_{nullptr};
     std::atomic<const Table*> table_{nullptr};
 };
 

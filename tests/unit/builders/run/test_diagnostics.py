@@ -213,6 +213,9 @@ def test_a_library_that_is_named_as_a_file_or_a_flag_gets_the_name_to_write(type
         ("/x/torch/include", "'empty_like' is not a member of 'torch::stable'", "are in torch/csrc/stable/ops.h"),
         ("/x/torch/include", "no member named 'f' in namespace 'torch::stable'", "are in torch/csrc/stable/ops.h"),
         ("/x/torch/include", "'f' is not a member of 'torch::stable::detail'", ""),
+        ("/x/torch/include", "'__m512' does not name a type", "#include <immintrin.h>"),
+        ("/x/torch/include", "use of undeclared identifier '_mm256_add_ps'", "#include <immintrin.h>"),
+        ("/x/torch/include", "'_mm_prefetch' needs target feature mmx", ""),
         ("/x/torch/include", "redefinition of 'T STABLE_TORCH_LIBRARY_static_init_a'", "STABLE_TORCH_LIBRARY_FRAGMENT"),
     ],
 )

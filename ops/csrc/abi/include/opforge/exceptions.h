@@ -11,10 +11,10 @@
 
 #include <opforge/registration.h>
 
+#include <atomic>
 #include <cctype>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <typeinfo>
@@ -56,9 +56,9 @@ inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t g
     struct Work {
         void (*callback)(int64_t, int64_t, void*);
         void* context;
-        std::mutex lock;
+        std::atomic<bool> has_problem;
         std::exception_ptr problem;
-    } work{callback, context, {}, nullptr};
+    } work{callback, context, {false}, nullptr};
     const AOTITorchError code = torch_parallel_for(
         begin, end, grain,
         [](int64_t first, int64_t last, void* opaque) {
@@ -66,8 +66,7 @@ inline AOTITorchError guarded_parallel_for(int64_t begin, int64_t end, int64_t g
             try {
                 mine.callback(first, last, mine.context);
             } catch (...) {
-                const std::lock_guard<std::mutex> hold(mine.lock);
-                if (!mine.problem) {
+                if (!mine.has_problem.exchange(true)) {
                     mine.problem = std::current_exception();
                 }
             }

@@ -13,7 +13,9 @@
 #include <exception>
 #include <string>
 
-#define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"))) inline
+// Everything here runs once in a load. Unless it is cold and no part of another function, it takes longer to compile
+// than the kernels of some ops.
+#define OPFORGE_EXPORT extern "C" __attribute__((visibility("default"), cold)) inline
 
 OPFORGE_EXPORT const char* opforge_describe();
 OPFORGE_EXPORT const char* opforge_register(const char* suffix, const char* roots);
@@ -38,7 +40,7 @@ public:
 // One block of a registration macro. The macro's static object is one; its constructor only adds it to the list.
 class __attribute__((visibility("hidden"))) Block {
 public:
-    Block(const char* ns, bool defines) : ns(ns), defines(defines) {
+    [[gnu::cold, gnu::noinline]] Block(const char* ns, bool defines) : ns(ns), defines(defines) {
         *end() = this;
         end() = &next;
     }
@@ -65,7 +67,7 @@ public:
     virtual void check(const std::string&, std::string& lines) const { lines.append(is_for_others() ? "::\n" : ""); }
 
     // Whether it has kernels for ops that the library does not define.
-    bool is_for_others() const {
+    [[gnu::cold, gnu::noinline]] bool is_for_others() const {
         for (const Block* block = first(); block; block = block->next) {
             if (block->defines && std::strcmp(block->ns, ns) == 0) {
                 return false;
@@ -96,7 +98,7 @@ inline Registration*& for_others() {
 }
 
 // Deletes `last` and those before it.
-inline void undo(Registration*& last) {
+[[gnu::cold, gnu::noinline]] inline void undo(Registration*& last) {
     while (last) {
         Registration* previous = last->previous;
         delete last;
@@ -105,7 +107,8 @@ inline void undo(Registration*& last) {
 }
 
 // Registers one block. `last` is the registration before it, and becomes its own.
-inline void register_block(const Block& block, const std::string& ns, Registration*& last, std::string& problem) {
+[[gnu::cold, gnu::noinline]] inline void register_block(const Block& block, const std::string& ns, Registration*& last,
+                                                        std::string& problem) {
     problem = "a registration block threw an exception without a message";
     try {
         Registration* registration = block.open(ns.c_str());

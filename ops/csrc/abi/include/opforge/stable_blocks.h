@@ -3,6 +3,9 @@
 // Defines two classes with the names and the interfaces of torch's own, so that torch's macros, and functions that take
 // a `torch::stable::detail::StableLibrary&`, use them unchanged. torch's register ops as they are constructed, and
 // ignore torch's error codes.
+//
+// An op whose kernels read the stack themselves, and have no tensors of torch's, includes this header alone: torch's
+// takes longer to compile than such kernels.
 #pragma once
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -10,7 +13,7 @@
 #include <torch/csrc/stable/version.h>
 
 #include <opforge/exceptions.h>
-#include <opforge/kernel_types.h>
+#include <opforge/kernel.h>
 #include <opforge/registration.h>
 
 #include <cstdint>
@@ -35,12 +38,14 @@ public:
 
     // A library that only lists: its schemas, or, if `schemas` are those of all blocks, the kernels that are not known
     // to fit theirs, and if they are for ops of others all.
-    StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr, bool is_for_others = false)
+    [[gnu::cold, gnu::noinline]] StableLibrary(const char* ns, std::string* lines, const std::string* schemas = nullptr,
+                                               bool is_for_others = false)
         : ns_(ns), lines_(lines), schemas_(schemas), is_for_others_(is_for_others) {}
 
     // A library that registers them in the namespace `in`, which is `ns`, or `ns` with a suffix. `key` is a dispatch
     // key, or null for definitions.
-    StableLibrary(Kind kind, const char* ns, const char* in, const char* key, const char* file, uint32_t line)
+    [[gnu::cold, gnu::noinline]] StableLibrary(Kind kind, const char* ns, const char* in, const char* key,
+                                               const char* file, uint32_t line)
         : ns_(ns) {
         // Never a DEF, since several libraries may define ops in one package's namespace.
         const AOTITorchError code = kind == Kind::IMPL ? aoti_torch_library_init_impl(in, key, file, line, &handle_)
@@ -54,14 +59,14 @@ public:
     StableLibrary(const StableLibrary&) = delete;
     StableLibrary& operator=(const StableLibrary&) = delete;
 
-    ~StableLibrary() override {
+    [[gnu::cold, gnu::noinline]] ~StableLibrary() override {
         if (handle_) {
             aoti_torch_delete_library_object(handle_);
         }
     }
 
     // Not inlined: a block calls these once per op, and inlining would take longer to compile than all of its kernels.
-    [[gnu::noinline]] StableLibrary& def(const char* schema) {
+    [[gnu::cold, gnu::noinline]] StableLibrary& def(const char* schema) {
         schema = local(schema);
         if (lines_) {
             list(schema);
@@ -89,7 +94,7 @@ public:
     StableLibrary& impl(const char* name, Boxed kernel) { return impl_boxed(name, kernel); }
 #endif
 
-    [[gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
+    [[gnu::cold, gnu::noinline]] StableLibrary& impl_boxed(const char* name, Boxed kernel) {
         name = local(name);
         if (schemas_ && is_for_others_) {  // a kernel of unknown types
             for (const char* word : {ns_.c_str(), "::", name, "\n"}) {
@@ -102,8 +107,8 @@ public:
         return *this;
     }
 
-// Headers older than a version do not define its name, and #if takes an undefined name as 0.
-#if defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
+// Headers older than a version do not define its name, and #if takes an undefined name as 0. TORCH_BOX is torch's.
+#if defined(TORCH_BOX) && defined(TORCH_VERSION_2_12_0) && TORCH_FEATURE_VERSION >= TORCH_VERSION_2_12_0
     StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags) {
         schema = local(schema);
         if (lines_) {
@@ -119,7 +124,7 @@ public:
         }
         return *this;
     }
-#elif defined(TORCH_VERSION_2_12_0)
+#elif defined(TORCH_BOX) && defined(TORCH_VERSION_2_12_0)
     OPFORGE_UNAVAILABLE("tags need torch_target=\"2.12\" or newer")
     StableLibrary& def(const char* schema, const std::vector<at::Tag>& tags);
 #endif
@@ -159,7 +164,7 @@ private:
     }
 
     bool ok() const { return problem.empty(); }
-    void fail(const char* what, const char* which) { problem = std::string(what) + which; }
+    [[gnu::cold, gnu::noinline]] void fail(const char* what, const char* which) { problem = std::string(what) + which; }
 
     std::string ns_;
     std::string* lines_ = nullptr;
@@ -177,15 +182,15 @@ public:
                            uint32_t line)
         : Block(ns, kind != StableLibrary::Kind::IMPL), kind_(kind), fill_(fill), key_(key), file_(file), line_(line) {}
 
-    opforge::Registration* open(const char* in) const override {
+    [[gnu::cold]] opforge::Registration* open(const char* in) const override {
         return new StableLibrary(kind_, ns, in, key_, file_, line_);
     }
     void fill(opforge::Registration& library) const override { fill_(static_cast<StableLibrary&>(library)); }
-    void describe(std::string& lines) const override {
+    [[gnu::cold]] void describe(std::string& lines) const override {
         StableLibrary library(ns, &lines);
         fill_(library);
     }
-    void check(const std::string& schemas, std::string& lines) const override {
+    [[gnu::cold]] void check(const std::string& schemas, std::string& lines) const override {
         StableLibrary library(ns, &lines, &schemas, is_for_others());
         fill_(library);
     }
@@ -202,12 +207,13 @@ private:
 
 #undef OPFORGE_UNAVAILABLE
 
-// An exception of a kernel gets the paths of files, and does not leave a library that contains a C++ runtime of its
-// own: see opforge/exceptions.h. The types of the function go with it: see opforge/kernel_types.h.
-#undef TORCH_BOX
-#define TORCH_BOX(function)                                                                                            \
-    (::opforge::Kernel{&::opforge::OPFORGE_CAUGHT<&torch::stable::detail::boxer<                                       \
-                           std::remove_pointer_t<std::remove_reference_t<decltype(function)>>, (function)>::boxed_fn>, \
-                       &::opforge::FunctionTypes<typename torch::headeronly::guts::infer_function_traits_t<            \
-                           std::remove_pointer_t<std::remove_reference_t<decltype(function)>>>::func_type>::append_to, \
-                       __FILE__ ":" C10_STRINGIZE(__LINE__), #function})
+// torch's macros, for units without torch's header.
+#ifndef STABLE_TORCH_LIBRARY_FRAGMENT
+#define OPFORGE_BLOCK(kind, ns, key, function, m)                                                   \
+    static void function(torch::stable::detail::StableLibrary&);                                    \
+    static const torch::stable::detail::StableTorchLibraryInit C10_CONCATENATE(function, _block)(   \
+        torch::stable::detail::StableLibrary::Kind::kind, &function, #ns, key, __FILE__, __LINE__); \
+    void function(torch::stable::detail::StableLibrary& m)
+#define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) OPFORGE_BLOCK(FRAGMENT, ns, nullptr, opforge_defines_##ns, m)
+#define STABLE_TORCH_LIBRARY_IMPL(ns, k, m) OPFORGE_BLOCK(IMPL, ns, #k, opforge_implements_##ns##_##k, m)
+#endif

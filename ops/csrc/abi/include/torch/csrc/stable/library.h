@@ -12,6 +12,7 @@
 #undef StableLibrary
 #undef StableTorchLibraryInit
 
+#include <opforge/kernel_types.h>
 #include <opforge/stable_blocks.h>
 
 #else
