@@ -223,6 +223,9 @@ def test_one_variant_is_installed_from_its_folder(user, registry):
     folder = os.path.join(registry.packed(), "build", "torch-universal")
     code, output = user("install", folder, "--into", "new")
     assert code == 0 and "installed acme/plain 1 (torch-universal)" in output
+    write(folder, "more.py", "")
+    code, output = user("install", folder, "--into", "new")
+    assert code == 1 and f"{folder} was not installed: Unknown file: more.py.\nhint: It was changed after" in output
 
 
 def test_a_folder_of_a_packages_name_is_not_taken_for_the_package(user, registry, tmp_path, monkeypatch):

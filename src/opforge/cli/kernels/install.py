@@ -126,10 +126,14 @@ def _installed(
 
 
 def _from_folder(root: Root, folder: str) -> Installed:
+    from opforge.errors import KernelInstallError, PublishError
     from opforge.packages.installed.add import from_folders
     from opforge.packages.registry.publish import packed_variants
 
-    variants = packed_variants(folder)
+    try:
+        variants = packed_variants(folder)
+    except PublishError as error:
+        raise KernelInstallError(error.what, error.reason, error.hint) from error
     name = str(variants[0].metadata.opforge.get("name", f"local/{variants[0].metadata.name}"))
     return from_folders(root, name, [variant.folder for variant in variants])
 
