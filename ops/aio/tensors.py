@@ -13,7 +13,9 @@ def check(torch: Any, tensor: Any) -> None:
         raise TypeError(f"{type(tensor).__name__}, expected a tensor")
     if tensor.device.type != "cpu":
         raise ValueError(f"a tensor on {tensor.device}: expected one on the CPU; copy it there, or from there")
-    if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError("a tensor whose memory is not its value: pass its resolve_conj().resolve_neg()")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
         raise ValueError(f"a tensor of shape {tuple(tensor.shape)} that is not contiguous: pass its contiguous()")
 
 

@@ -201,9 +201,7 @@ class ListOptimizer(Optimizer):
     def _like(self, param: Tensor, group: Group, value: Tensor) -> Tensor:
         """Returns `value` in the dtype and the memory order that the kernel expects of a state of `param`."""
         value = value.to(device=param.device, dtype=self._state_dtype(param, group))
-        if value.shape != param.shape or value.stride() == param.stride():
-            return value
-        return torch.empty_like(param, dtype=value.dtype).copy_(value)
+        return _in_order_of(param, value) if value.shape == param.shape else value
 
     # -- states and launches ------------------------------------------------------------------------------------------
 
@@ -263,18 +261,22 @@ class ListOptimizer(Optimizer):
             state["step"] = launch.step
 
     def _with_strides_of_params(self, launch: Launch) -> Launch:
-        """Returns a rejected launch with gradients in the memory order of their parameters.
+        """Returns a rejected launch with gradients and states in the memory order of their parameters.
 
         Called while the op's error is handled; the op raised it before it changed anything. Raises that error again if
-        the memory order was not its cause, or this optimizer's own error if one of its checks fails.
+        the memory order was not its cause, or this optimizer's own error if one of its checks fails. The states stay in
+        that order, which changes when a model is converted to channels_last.
         """
         index = next(i for i, group in enumerate(self.param_groups) if group is launch.group)
         check_pairs(type(self).__name__, index, launch.group["params"], launch.params, launch.grads, self.device)
-        grads = [
-            grad if grad.stride() == param.stride() else torch.empty_like(param, dtype=grad.dtype).copy_(grad)
-            for param, grad in zip(launch.params, launch.grads, strict=True)
-        ]
-        if all(map(is_, grads, launch.grads)):
+        grads = list(map(_in_order_of, launch.params, launch.grads))
+        is_changed = not all(map(is_, grads, launch.grads))
+        for param, state in zip(launch.params, launch.states, strict=True):
+            for name, value in state.items():
+                if name != "step" and isinstance(value, Tensor) and value.shape == param.shape:
+                    state[name] = _in_order_of(param, value)
+                    is_changed = is_changed or state[name] is not value
+        if not is_changed:
             raise
         return launch._replace(grads=grads)
 
@@ -298,6 +300,11 @@ class ListOptimizer(Optimizer):
                 dtype = self._state_dtype(param, group)
                 state[name] = torch.full_like(param, self._initial_value(name, group), dtype=dtype, requires_grad=False)
         return state
+
+
+def _in_order_of(param: Tensor, value: Tensor) -> Tensor:
+    """Returns a tensor of the parameter's shape in its memory order. Copies only if necessary."""
+    return value if value.stride() == param.stride() else torch.empty_like(param, dtype=value.dtype).copy_(value)
 
 
 def _numbered(state_dict: dict[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _backward(
     blocks = 1 if size.once else -(-columns // size.block)
     programs = max(1, min(count, PROGRAMS[size.block] * devices.multiprocessor_count(x.device) // blocks))
     sums = [torch.empty((programs, columns), dtype=torch.float32, device=x.device) for _ in parameters]
-    statistics = [means, rstds] if op == LAYER else [rstds]
+    statistics = [tensor.contiguous() for tensor in ((means, rstds) if op == LAYER else (rstds,))]
     inputs, strides = [dy_rows, rows, weights[0], *statistics], [dy_stride, stride]
     kernels, name = _kernels(op), f"{dtypes}_{size.name}"
     numbers = [count, columns, *strides, columns]

@@ -71,6 +71,15 @@ def test_gradients_of_norms_are_the_same_bits_each_time():
     assert torch.equal(*gradients)
 
 
+def test_what_a_norm_keeps_may_have_gaps():
+    x, weight, statistics = torch.randn(3, 16), torch.randn(16), torch.rand(3, 4)
+    calls = torch.ops.opforge_triton
+    mean, rstd = statistics[:, 0], statistics[:, 1]
+    for ours, kept in ((calls.rms_norm_backward, (rstd,)), (calls.layer_norm_backward, (weight, mean, rstd))):
+        expected = ours(x, x, weight, *(tensor.contiguous() for tensor in kept))
+        assert all(map(torch.equal, ours(x, x, weight, *kept), expected))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "columns", "gap"), SHAPES)
 def test_softmax_and_its_gradient_agree_with_the_reference(rows, columns, gap, dtype):

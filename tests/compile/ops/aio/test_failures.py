@@ -80,6 +80,7 @@ def test_the_first_error_of_a_list_is_raised_after_all_have_ended(queue, tmp_pat
         (BYTES, -1, "offset -1: expected 0 or more"),
         (BYTES, 2**63 - 1, "beyond the largest file"),
         (torch.zeros(4, 4).t(), 0, "is not contiguous: pass its contiguous"),
+        (torch.ones(2, dtype=torch.complex64).conj(), 0, "whose memory is not its value: pass its resolve_conj"),
         (torch.zeros(4, device="meta"), 0, "a tensor on meta: expected one on the CPU"),
         (torch.zeros(4).to_sparse(), 0, "not contiguous"),
         (torch.zeros(4, 2), torch.tensor([0, 8]), "expected int64 and one number for each row"),

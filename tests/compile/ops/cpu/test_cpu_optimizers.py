@@ -153,14 +153,16 @@ def test_gradients_are_enabled_again_after_a_step():
     assert torch.is_grad_enabled()
 
 
-def test_channels_last_parameters_are_trained_in_place():
-    weight = torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last))
-    weight.grad = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
-    other = torch.nn.Parameter(weight.detach().contiguous())
-    other.grad = weight.grad.contiguous()
-    CPUAdam([weight]).step()
-    CPUAdam([other]).step()
-    assert torch.equal(weight.detach(), other.detach())
+def test_parameters_may_become_channels_last_and_contiguous_between_steps():
+    weight, other = (torch.nn.Parameter(torch.ones(4, 3, 5, 5)) for _ in range(2))
+    ours, theirs = CPUAdam([weight]), CPUAdam([other])
+    for layout in (torch.channels_last, torch.contiguous_format, torch.channels_last):
+        weight.data = weight.data.contiguous(memory_format=layout)
+        other.grad = torch.randn(4, 3, 5, 5)
+        weight.grad = other.grad.contiguous(memory_format=layout)
+        ours.step()
+        theirs.step()
+        assert torch.equal(weight, other) and weight.is_contiguous(memory_format=layout)
 
 
 def test_a_gradient_in_another_memory_order_is_used():
