@@ -107,7 +107,7 @@ def parse_list(device: str, variable: str, value: str) -> tuple[str, ...]:
             word, with_ptx = word[:-4], True
         expansion = _expand(device, word) if word.lower() != "ptx" else []
         if not expansion:
-            expected = "architectures such as 9.0, 9.0a, 10.0f+PTX or Hopper" if device == "cuda" else EXPECTED[device]
+            expected = "architectures such as 9.0;9.0a;10.0f+PTX or Hopper" if device == "cuda" else EXPECTED[device]
             raise SettingError(variable, value, f"{expected} at column {part.start() + 1}, not {word!r}")
         arch += resolve_ptx(expansion)  # the PTX of a name is that of its own architectures, not of the whole list's
         if with_ptx:

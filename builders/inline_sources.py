@@ -21,7 +21,7 @@ from .jit_builders import (
     from_files,
     own_cache,
 )
-from .resources import raise_if_exhausted
+from .resources import raise_for
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -58,15 +58,14 @@ def from_texts(
     check_keywords("load_inline", declared, NOT_OF_LOAD_INLINE)
     abi, written = _completed(name, texts, declared.get("abi"))
     own = own_cache(name, build_directory)
-    folder = writable_store(open_store(own) if own else None, is_for_sources=True).layout.path(
-        "sources", key_of([name, *sorted(written.items())])
-    )
+    layout = writable_store(open_store(own) if own else None, is_for_sources=True).layout
+    folder = layout.path("sources", key_of([name, *sorted(written.items())]))
     try:
         for file, content in written.items():
             _write_source(os.path.join(folder, file), content.encode())
         renew(folder, RENEW_SECONDS)
     except OSError as error:
-        raise_if_exhausted(name, error)
+        raise_for(name, layout.root, error)
         raise
     files = [os.path.join(folder, file) for file in written]
     return from_files(name, files, torchs, {**declared, "abi": abi, "groups": ()}, build_directory)

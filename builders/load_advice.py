@@ -13,6 +13,8 @@ from opforge.foundation.symbols import demangled
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 ABSENT = re.compile(r"(?!libtorch|libc10)([^\s/]+): cannot open shared object file")
 """Of a library that the op needs, and that no package of torch has."""
+OTHER_NAMESPACE = re.compile(r"(?:kernel of|definition) \w+::")
+"""The beginning of a name in torch's refusal: the block's own namespace is left out before."""
 SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".sycl")
 
 
@@ -72,6 +74,8 @@ def schema_advice(torch: Any, schemas: list[str], problem: str) -> str:
     """Returns which schema torch cannot read, and why: torch does not say so across its C interface."""
     if "the dispatch key" in problem:
         return "Write CPU, CUDA, XPU, Meta, CompositeExplicitAutograd or another key of torch's, in this letter case"
+    if OTHER_NAMESPACE.search(problem):
+        return "A block serves its own namespace: write the name without another one, or move it to a block of that"
     for schema in schemas:
         try:
             parsed = torch._C.parse_schema(schema)

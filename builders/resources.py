@@ -8,7 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 
-from opforge.errors import BuildResourceError
+from opforge.errors import BuildResourceError, CacheDirError
 from opforge.foundation import settings
 
 OUT_OF_MEMORY = (
@@ -116,6 +116,18 @@ def raise_if_exhausted(op: str, cause: OSError | str) -> None:
     """Raises BuildResourceError if `cause`, as in `exhausted_resource`, is a resource that ran out."""
     if error := exhausted_resource(op, cause):
         raise error from (cause if isinstance(cause, OSError) else None)
+
+
+def raise_for(op: str, root: str, error: OSError) -> None:
+    """Raises the error of opforge's that one of the system stands for in the store `root`; none for another file."""
+    raise_if_exhausted(op, error)
+    if error.filename is not None and os.fsdecode(error.filename).startswith(root):
+        advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
+        raise CacheDirError(root, f"{error.filename}: {error.strerror}", advice) from error
+    if error.filename is None and error.errno != errno.ENOENT:  # that would be a working folder that was removed
+        # reading and writing of files that are open already: those in staging
+        advice = "Check its disk, or set OPFORGE_CACHE_DIR to another folder"
+        raise CacheDirError(root, f"a build in it failed ({error})", advice) from error
 
 
 def out_of_memory(op: str) -> BuildResourceError:

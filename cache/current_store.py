@@ -220,9 +220,9 @@ def prepare(root: str, owners: Collection[int]) -> None:
             make_folder(os.path.join(root, VERSION, name))
         if is_new:
             write_file(os.path.join(root, VERSION, SWEPT), b"")  # a new store holds nothing that is old
-        os.rmdir(
-            new_folder(Layout(root), "probe")
-        )  # if this process is killed here, a sweep finds the folder by its name
+        probe = new_folder(Layout(root), "probe")
+        with suppress(OSError):  # network file systems may say that it is busy: a sweep finds it by its name
+            os.rmdir(probe)
     except CacheDirError:
         raise
     except OSError as error:

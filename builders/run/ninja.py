@@ -19,6 +19,7 @@ from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from opforge.builders.declaration.build_plan import Step
+from opforge.builders.resources import exhausted_resource
 from opforge.cache.held import handles
 from opforge.errors import BuilderError, ToolchainError, ToolchainNotFoundError
 from opforge.foundation.environment import COMPILER_VARIABLES
@@ -156,6 +157,7 @@ def run(
     server, wanted = jobserver.current(), ("--", *map(_escaped_target, targets)) if targets else ()
     names = {*COMPILER_VARIABLES, *CHOICES_OF_CCACHE}
     variables = {name: value for name, value in os.environ.items() if name not in names} | {**known}
+    variables.setdefault("PATH", os.defpath)  # where this process has looked: gcc finds no linker without one
     if server is None:
         return _run(folder, ("-j", str(jobs), *wanted), variables, on_progress, None)
     began = time.time()
@@ -203,7 +205,7 @@ def _run(
             outcome = _follow(process, on_progress)
     finally:
         _sessions.discard(process.pid)
-    if outcome.output.startswith(NOT_STARTED):
+    if outcome.output.startswith(NOT_STARTED) and not exhausted_resource("", outcome.output):
         raise _not_started(find_ninja(), outcome.output.removeprefix(NOT_STARTED).strip())
     return outcome
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -18,7 +17,7 @@ from opforge.builders.declaration.op_spec import OpSpec, root_paths
 from opforge.builders.lookup import remembered_lookups
 from opforge.builders.lookup.remotes import Building
 from opforge.builders.planner import make_plan
-from opforge.builders.resources import raise_if_exhausted
+from opforge.builders.resources import raise_for
 from opforge.builders.waiting import expected_time
 from opforge.builders.waiting.build_line import BuildLine
 from opforge.cache.filesystem import lock
@@ -31,7 +30,6 @@ from opforge.cache.store import Match, Rejected, RejectedRecord, Store
 from opforge.errors import (
     BuildError,
     BuildResourceError,
-    CacheDirError,
     CompileError,
     LockTimeoutError,
     ToolchainNotFoundError,
@@ -146,9 +144,7 @@ class PlannedBuild:
         except LockTimeoutError:  # an OSError too, and not the disk's
             raise
         except OSError as error:
-            raise_if_exhausted(spec.name, error)
-            if problem := _store_problem(store.layout.root, error):
-                raise problem from error
+            raise_for(spec.name, store.layout.root, error)
             raise
 
     def _look_again(self) -> Match | None:
@@ -239,20 +235,6 @@ def _not_utf8(value: Any) -> Iterator[str]:
         yield from (text for pair in value.items() for part in pair for text in _not_utf8(part))
     elif isinstance(value, (list, tuple)):
         yield from (text for part in value for text in _not_utf8(part))
-
-
-def _store_problem(root: str, error: OSError) -> CacheDirError | None:
-    """Returns the store's error that an error of the system stands for; None if it is about another file."""
-    if error.filename is None:
-        if error.errno == errno.ENOENT:  # the working folder was removed
-            return None
-        # reading and writing of files that are open already: those in staging
-        advice = "Check its disk, or set OPFORGE_CACHE_DIR to another folder"
-        return CacheDirError(root, f"a build in it failed ({error})", advice)
-    if os.fsdecode(error.filename).startswith(root):
-        advice = "Give yourself access to all of it, or set OPFORGE_CACHE_DIR to another folder"
-        return CacheDirError(root, f"{error.filename}: {error.strerror}", advice)
-    return None
 
 
 def _count(store: Store, **amounts: float) -> None:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from opforge.builders import loader
+from opforge.builders import load_advice, loader
 from opforge.errors import LoadError
 from opforge.fast_path import library
 from opforge.fast_path.library import Entry, LoadedOp
@@ -58,3 +58,9 @@ def test_beside_a_library_whose_kernels_for_others_cannot_be_removed_no_other_ve
     with pytest.raises(LoadError, match=r"kernels for aten::f, .* cannot be removed. Load it in a new process"):
         loader.load_entry("op", entries[0], {}, {})
     assert loader.load_entry("op", entries[1], {}, {}) is older is not newer and len(called) == 1
+
+
+@pytest.mark.parametrize("refused", ["kernel of other::relu", "definition other::relu(Tensor x) -> Tensor"])
+def test_a_name_of_another_namespace_in_a_block_is_the_reason(refused):
+    advice = load_advice.schema_advice(None, [], f"torch refused the {refused}")
+    assert advice.startswith("A block serves its own namespace: write the name without another one, or move")

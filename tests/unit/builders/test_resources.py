@@ -6,9 +6,10 @@ import errno
 
 import pytest
 
-from opforge.builders.resources import exhausted_resource
+import opforge
+from opforge.builders.resources import exhausted_resource, raise_for
 from opforge.builders.run.diagnostics import build_error
-from opforge.errors import BuildResourceError, CompileError
+from opforge.errors import BuildResourceError, CacheDirError, CompileError
 
 LOG = "/store/v2/logs/plan.log"
 KILLED = [
@@ -90,6 +91,17 @@ def test_an_error_of_the_system_is_recognised_by_its_number():
     assert "the disk is full" in str(exhausted_resource("relu", OSError(errno.EDQUOT, "")))
     assert "`ulimit -n`" in str(exhausted_resource("relu", OSError(errno.EMFILE, "")))
     assert exhausted_resource("relu", PermissionError(errno.EACCES, "")) is None
+
+
+def test_an_error_of_the_system_in_a_store_is_the_stores(tmp_path, monkeypatch):
+    def stale(path, _data):
+        raise OSError(errno.ESTALE, "Stale file handle", f"{path}.tmp")
+
+    monkeypatch.setattr("opforge.builders.inline_sources.write_file", stale)
+    with pytest.raises(CacheDirError, match=r"main\.cpp\.tmp: Stale file handle\. Give yourself access"):
+        opforge.load_inline("stale", "int f();", build_directory=tmp_path)
+    raise_for("relu", str(tmp_path), FileNotFoundError(errno.ENOENT, ""))  # another file, and the working folder
+    raise_for("relu", str(tmp_path), PermissionError(errno.EACCES, "", "/elsewhere"))
 
 
 @pytest.mark.parametrize("signal", [9, 15])

@@ -151,7 +151,7 @@ def test_declared_architectures_are_seen_when_they_change(spec_for, tmp_path):
         ([group("new.cu", devices=["xyz"])], 'Write devices = ["cpu", "cuda", "hip", "xyz"] in the builder, or'),
         (
             [group("new.cu", architectures=["9.0x9"])],
-            "groups[0]['architectures'] has '9.0x9'. Expected architectures such as 9.0, 9.0a, 10.0f+PTX or Hopper",
+            "groups[0]['architectures'] has '9.0x9'. Expected architectures such as 9.0;9.0a;10.0f+PTX or Hopper",
         ),
         ([group("new.cu", architectures=["native"])], "has 'native'. Expected architectures by name, such as 9.0a"),
         (

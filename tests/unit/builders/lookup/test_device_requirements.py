@@ -37,7 +37,7 @@ def test_torchs_list_of_cuda_architectures_is_parsed(value, arch):
 @pytest.mark.parametrize(
     ("device", "value", "message"),
     [
-        ("cuda", "8.0;x.y", "TORCH_CUDA_ARCH_LIST='8.0;x.y' cannot be used: expected architectures such as 9.0, 9.0a"),
+        ("cuda", "8.0;x.y", "TORCH_CUDA_ARCH_LIST='8.0;x.y' cannot be used: expected architectures such as 9.0;9.0a"),
         ("cuda", "8.0;x.y", "at column 5, not 'x.y'."),
         ("cuda", "ptx", "at column 1, not 'ptx'."),
         ("hip", "gfx90a;sm_90", "PYTORCH_ROCM_ARCH='gfx90a;sm_90' cannot be used: expected an architecture such as"),

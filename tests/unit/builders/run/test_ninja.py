@@ -50,11 +50,12 @@ def test_the_environment_and_the_working_folder_do_not_change(tmp_path, monkeypa
     """The variables in the plan's key are as they were then, and another one that compilers read is not set."""
     monkeypatch.setenv("CPATH", "/later")
     monkeypatch.setenv("LIBRARY_PATH", "/later")
+    monkeypatch.delenv("PATH")  # then gcc would find no linker
     before, folder = dict(os.environ), os.getcwd()
-    command = "echo $LC_ALL $TMPDIR $CPATH ${LIBRARY_PATH-none} > x"
+    command = "echo $LC_ALL $TMPDIR $CPATH ${LIBRARY_PATH-none} $PATH > x"
     ninja.write_build_file(str(tmp_path), [Step("x", (), ("sh", "-c", command), "x")])
     assert ninja.run(str(tmp_path), 1, known={"CPATH": "/planned"}).status == 0
-    assert (tmp_path / "x").read_text() == f"C {tmp_path} /planned none\n"
+    assert (tmp_path / "x").read_text() == f"C {tmp_path} /planned none {os.defpath}\n"
     assert dict(os.environ) == before and os.getcwd() == folder
 
 
@@ -63,6 +64,15 @@ def test_the_error_for_a_missing_ninja_says_how_to_install_it(monkeypatch, tmp_p
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainNotFoundError, match=re.escape("  - ninja on PATH\nInstall it: pip install ninja.")):
         ninja.find_ninja()
+
+
+def test_a_ninja_for_which_no_process_is_left_is_not_to_be_reinstalled(tmp_path, monkeypatch):
+    line = f"{supervisor.NOT_STARTED}/x/ninja: Resource temporarily unavailable"
+    script = text_files.write_script(tmp_path, "python", f"echo '{line}'; exit 126")
+    monkeypatch.setattr(ninja, "_python", lambda: script)
+    outcome = ninja.run(str(tmp_path), 1)
+    error = diagnostics.build_error("x", outcome.status, outcome.output, "")
+    assert str(error).startswith("x: the build stopped: no more processes can be started. End some")
 
 
 @as_root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -91,6 +92,15 @@ def test_a_folder_that_another_user_makes_while_the_store_is_made_is_refused(tmp
     with pytest.raises(CacheDirError, match=f"cache belongs to user {STRANGER}, not to you"):
         prepare(str(root), ME)
     assert not os.listdir(root)
+
+
+def test_a_network_file_system_that_says_busy_is_no_error(tmp_path, monkeypatch):
+    def busy(path):
+        raise OSError(errno.EBUSY, "Device or resource busy", path)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    prepare(str(tmp_path), ME)
+    assert (tmp_path / layout.VERSION / "entries").is_dir()
 
 
 def test_a_file_in_place_of_a_folder_is_an_error(tmp_path):
