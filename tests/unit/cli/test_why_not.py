@@ -149,7 +149,7 @@ def test_a_source_that_needs_cudas_headers_is_left_out_and_named_so(project: Pat
 
 
 def test_a_macro_of_the_build_decides_which_headers_a_source_needs(project: Path) -> None:
-    text = "#include <torch/extension.h>\n#ifndef CPU_ONLY\n#include <cuda_runtime_api.h>\nat::CPUGeneratorImpl g;\n#endif\n"
+    text = "#include <torch/extension.h>\n#ifndef CPU_ONLY\n#include <cuda_runtime_api.h>\nx.use_count();\n#endif\n"
     (project / "csrc" / "host.cpp").write_text(text)
     assert "host.cpp is left out" in why("--cpu", project).output
     assert "host.cpp" not in why("--cpu", "-D", "CPU_ONLY=1", project).output
