@@ -65,7 +65,9 @@ class BuildOps(Command):  # type: ignore[misc]  # setuptools is not typed
         for package, ops in self.config.by_package().items():
             layer = self._layer(package)
             if not os.path.isdir(os.path.dirname(layer)):
-                raise OptionError(f"opforge: there is no package {package!r} in this project; {EXPECTED}")
+                raise OptionError(
+                    f"opforge: there is no package {package!r} in this project, whose folder gets the ops; {EXPECTED}"
+                )
             self._build(ops, layer)
 
     def _build(self, ops: Sequence[str], layer: str) -> None:

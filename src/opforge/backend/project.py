@@ -117,7 +117,7 @@ def build_layers(config: OpsConfig, folder: str, into: str = "") -> Tag:
         _check_variants(config, folder)
     for package, ops in config.by_package().items():
         if not os.path.isdir(os.path.join(folder, package)):
-            problem = f"there is no package {package!r} in the wheel"
+            problem = f"there is no package {package!r} in the wheel, whose folder gets the ops"
             raise BuilderError(WHO, problem, f"Correct the names in [tool.opforge]: {EXPECTED}")
         layers.append(os.path.join(into or folder, package, PACKAGE_LAYER))
         problem = build_layer(ops, layers[-1], folder, config.targets, config.portable)
