@@ -24,6 +24,13 @@ SIGNATURES: Mapping[str, tuple[Any, list[Any]]] = {
 """The launcher's functions; see ops/csrc/launcher/launch.cpp."""
 
 
+def not_on_a_gpu(op: str, name: str, tensor: Any) -> KernelLaunchError:
+    """Returns the error for a launch with a tensor of the host, or of another device."""
+    advice = "OPFORGE_TRITON_JIT=1 and TRITON_INTERPRET=1 run it without one, slowly"
+    reason = f"it was called with a tensor on {tensor.device}, expected one on a GPU: {advice}"
+    return KernelLaunchError(op, name, reason)
+
+
 Grid = tuple[int, int, int] | Callable[[Mapping[str, Any]], tuple[int, int, int]]
 """The grid of a launch, or a function that returns it for the constants of the kernel that is launched."""
 Choice = tuple[int, int, str]
@@ -161,4 +168,4 @@ class PrebuiltKernels:
 
     def _refuse(self, name: str, tensor: Any) -> NoReturn:
         """Raises KernelLaunchError: a kernel that reads the memory of another device ends the use of its own."""
-        raise KernelLaunchError(self.op, name, f"it was called with a tensor on {tensor.device}, expected one on a GPU")
+        raise not_on_a_gpu(self.op, name, tensor)

@@ -16,7 +16,7 @@ from opforge.foundation.fork_lock import ForkLock
 from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from .kernel import Kernel
-from .launching import Grid
+from .launching import Grid, not_on_a_gpu
 
 
 class JitKernels:
@@ -57,7 +57,11 @@ class JitKernels:
             function = function.fn
         values = dict(zip(kernel.arguments, arguments, strict=True))
         for argument, kind in kernel.arguments.items():
-            value = values[argument] if isinstance(values[argument], (int, float)) else values[argument].data_ptr()
+            value = values[argument]
+            if not isinstance(value, (int, float)):
+                if value.is_cpu and type(function).__name__ == "JITFunction":  # it is another one in the interpreter
+                    raise not_on_a_gpu(self.op, name, value)
+                value = value.data_ptr()
             if kind.endswith(":16") and value % 16:
                 reason = f"{argument} was declared to be divisible by 16, and is {value}"
                 raise KernelLaunchError(self.op, name, reason)

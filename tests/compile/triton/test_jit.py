@@ -10,6 +10,7 @@ from support import text_files
 from support.gpu import triton_parts
 from support.gpu.triton_cases import INTERPRETED
 
+from opforge.errors import KernelLaunchError
 from opforge.foundation.remembered_values import FlatStamps
 
 pytestmark = INTERPRETED
@@ -69,6 +70,12 @@ def test_a_constant_of_the_same_length_is_noticed_within_a_second(tmp_path):
     for number in (1, 2):
         text_files.write(tmp_path / "op", "kernels.py", text.replace("(1)", f"({number})"))
         assert scaled(builder.load()) == [3.0 + number, 6.0 + number]
+
+
+def test_a_tensor_of_the_host_needs_the_interpreter(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(KernelLaunchError, match="expected one on a GPU: OPFORGE_TRITON_JIT=1 and TRITON_INTERPRET=1"):
+        scaled(scale_op(tmp_path / "op")("cuda:sm_80").load())
 
 
 def test_folders_with_similar_names_are_told_apart(tmp_path):

@@ -151,7 +151,8 @@ WRAPPED = 'backend = "fake_backend:inner"\n'
         (OPS_TABLE.replace("ops =", "op =") + WRAPPED, "[tool.opforge] has op, which is unknown; expected ops = "),
         (
             OPS_TABLE + WRAPPED,
-            "there is no package 'mine' in the wheel, whose folder gets the ops. Correct the names in [tool.opforge]: expected ops",
+            "there is no package 'mine' in the wheel, whose folder gets the ops. Correct the names in [tool.opforge]:"
+            " expected ops",
         ),
     ],
 )
