@@ -312,6 +312,11 @@ def _hint(text: str, context: str = "") -> str:
         name = header["name"]
         if folder := _in_a_wheel(name):
             return f"hint: {name} is in {folder}: add that folder to include_dirs, or set CPATH to it"
+        if name == "Python.h":
+            return (
+                "hint: install this Python's headers (Debian, Ubuntu: apt install python3-dev; Fedora: dnf install"
+                ' python3-devel), or declare abi = "torch-facade", which needs none'
+            )
         return f"hint: add the folder that holds {name} to include_dirs, or install the package that provides it"
     if library := MISSING_LIBRARY.search(text):
         name = library["name"]

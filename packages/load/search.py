@@ -259,7 +259,8 @@ def _from_checkout(
         if not choices:
             return None
     if not choices and not problems:
-        attempt.reasons.append(f"{folder}: there is no variant in it: run opforge pack there")
+        what = "it and its build/ have no folder with a metadata.json, which each variant has"
+        attempt.reasons.append(f"{folder}: {what}: run opforge pack there, or download all of it again")
     loadable = []
     _refuse_twice(folder, [(choice.candidate.label, choice.folder) for choice in choices])
     for choice in choices:

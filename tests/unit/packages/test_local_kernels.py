@@ -118,6 +118,6 @@ def test_a_label_is_taken_or_the_others_say_that_it_is_requested(folder):
 
 
 def test_a_folder_without_a_variant_says_so(tmp_path):
-    with pytest.raises(KernelIncompatibleError, match="there is no variant in it: run opforge pack there"):
+    with pytest.raises(KernelIncompatibleError, match="which each variant has: run opforge pack there, or download"):
         opforge.get_local_kernel(tmp_path)
     assert not os.listdir(tmp_path)

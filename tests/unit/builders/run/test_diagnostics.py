@@ -207,6 +207,7 @@ def test_a_library_that_is_named_as_a_file_or_a_flag_gets_the_name_to_write(type
         ("/x/other", "torch/csrc/stable/library.h: No such file or directory", 'abi = "c" has no headers of torch'),
         ("/x/torch/include", "torch/csrc/stable/librray.h: No such file or directory", "add the folder that holds"),
         ("{tmp}/torch/include", "torch/all.h: No such file or directory", "this header is not of the stable ABI"),
+        ("/x", "Python.h: No such file or directory", "install this Python's headers (Debian, Ubuntu: apt install"),
         ("{tmp}/torch/include", "torch/al.h: No such file or directory", "add the folder that holds"),
         ("/x/pybind11/ -DPy_LIMITED_API=0x030A0000", "expected ')' before '*'", "remove py_limited_api=True"),
         ("/x/pybind11/", "expected ')' before '*'", ""),
