@@ -11,8 +11,9 @@ from opforge.fast_path.library import OLDEST_TORCH
 # Found before torch's own headers: files of torch's names, which all include the facade.
 INCLUDE = Path(__file__).parent / "include"
 
-# The folders of torch's include tree that the facade itself is written on. Nothing else of torch is found, so that a
-# header that the facade does not have is one clear error, and not three hundred of names that are defined twice.
+# The folders of torch's include tree that the facade itself is written on. Of torch only these and OF_VECTORS are
+# found, so that a header that the facade does not have is one clear error, and not three hundred of names that are
+# defined twice.
 OF_TORCH = ("torch/csrc/stable", "torch/csrc/inductor/aoti_torch", "torch/headeronly")
 
 # at::vec, which is in torch's headers alone, and what these include that the facade does not have.

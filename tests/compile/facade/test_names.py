@@ -570,3 +570,7 @@ def test_a_generator_is_an_argument_and_a_result_and_no_operators(module: Module
         module.drawn(x, generator)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         module.generator(7, 1)
+
+
+def test_a_pointer_to_a_number_is_that_number(module: ModuleType) -> None:
+    assert module.pointed(2.5) == [2.5, None]
