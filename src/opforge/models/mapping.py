@@ -77,11 +77,14 @@ class LayerKernel:
         from opforge.packages.load.get_kernel import get_kernel
 
         module = get_kernel(self.package, self.version)
-        for place in (getattr(module, "layers", None), module):
+        names: set[str] = set()
+        for place in (getattr(module, "layers", module), module):
             found = getattr(place, self.layer, None)
             if isinstance(found, type):
                 return found
-        raise KernelMappingError(str(self), f"the package {self.package} has no layer {self.layer!r}", EXPECTED)
+            names.update(name for name, value in vars(place).items() if isinstance(value, type))
+        problem = f"the package {self.package} has no layer {self.layer!r}"
+        raise KernelMappingError(str(self), problem, f"one of its classes: {', '.join(sorted(names)) or 'none'}")
 
 
 Entries = str | LayerKernel | Sequence["str | LayerKernel"]

@@ -312,6 +312,13 @@ class TestChoosing:
         with pytest.raises(KernelMappingError, match=problem):
             mappings.parse({"Norm": entries if isinstance(entries, list) else [entries]})
 
+    def test_a_layer_that_the_package_lacks_is_an_error_with_those_that_it_has(self, monkeypatch):
+        package = types.SimpleNamespace(layers=types.SimpleNamespace(RMSNorm=Kernel), Act=Marked, value=1)
+        monkeypatch.setattr("opforge.packages.load.get_kernel.get_kernel", lambda *_arguments: package)
+        assert LayerKernel("acme/norms:RMSNorm").load() is Kernel and LayerKernel("acme/norms:Act").load() is Marked
+        with pytest.raises(KernelMappingError, match=r"no layer 'RMS'.* one of its classes: Act, RMSNorm"):
+            LayerKernel("acme/norms:RMS").load()
+
     def test_entries_that_never_fit_the_same_layer_stand_side_by_side(self):
         for field, values in (("device", ("cpu", "cuda")), ("mode", ("inference", "training"))):
             mappings.parse({"Norm": [LayerKernel(Kernel, **{field: value}) for value in values]})
