@@ -316,7 +316,7 @@ class TestChoosing:
         package = types.SimpleNamespace(layers=types.SimpleNamespace(RMSNorm=Kernel), Act=Marked, value=1)
         monkeypatch.setattr("opforge.packages.load.get_kernel.get_kernel", lambda *_arguments: package)
         assert LayerKernel("acme/norms:RMSNorm").load() is Kernel and LayerKernel("acme/norms:Act").load() is Marked
-        with pytest.raises(KernelMappingError, match="no layer 'RMS'.* one of its classes: Act, RMSNorm"):
+        with pytest.raises(KernelMappingError, match=r"no layer 'RMS'.* one of its classes: Act, RMSNorm"):
             LayerKernel("acme/norms:RMS").load()
 
     def test_entries_that_never_fit_the_same_layer_stand_side_by_side(self):
