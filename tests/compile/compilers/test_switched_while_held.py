@@ -92,10 +92,11 @@ def test_a_compiler_that_is_replaced_in_place_after_a_hit_from_memory(tmp_path, 
 
 
 def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
-    program = text_files.write_script(tmp_path, "g++", f'exec {GCC} "$@"')
+    folder = tmp_path / "a" / "b"  # the folders above an op's are watched, and other tests write above `tmp_path`
+    program = text_files.write_script(folder, "g++", f'exec {GCC} "$@"')
     monkeypatch.setenv("CXX", str(program))
     monkeypatch.setenv("PATH", QUIET_PATH)
-    builder = op_class(tmp_path / "op")()
+    builder = op_class(folder / "op")()
     op = settled(builder)
     seconds = [time.monotonic() + COMPARE_SECONDS]
     monkeypatch.setattr(base.time, "monotonic", lambda: seconds[0])
@@ -107,6 +108,6 @@ def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
     paths.clear()
     seconds[0] += COMPARE_SECONDS / 2
     assert builder.load() is op and str(program) not in paths
-    assert any(path.startswith(str(tmp_path / "op")) for path in paths), "the op's own files are compared each time"
+    assert any(path.startswith(str(folder / "op")) for path in paths), "the op's own files are compared each time"
     seconds[0] += COMPARE_SECONDS
     assert builder.load() is op and str(program) in paths
