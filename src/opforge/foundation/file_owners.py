@@ -12,12 +12,13 @@ HELD = "/proc/self/fd"
 """The folder by whose names a process reaches what it has open, wherever it has been renamed to."""
 ACL, LISTED_USER, LISTED_GROUP = "system.posix_acl_access", 2, 8
 """The attribute with a file's access-control list, and the kinds of entries in it that are for one user or group."""
+USERS = "/etc/passwd"
 held: dict[str, tuple[int, int]] = {}
 """The private folders that this process holds, by their paths below HELD: device and inode. See `cache/held.py`."""
 _system_ids: dict[int, int] = {}
 """By the effective user, which changes with the namespace: what `system_id` has found."""
 _members: dict[int, frozenset[str]] = {}
-"""By a group's number: the users whose own group it is. Listing all users may take seconds, where a server has them."""
+"""By a group's number: the users of this machine whose own group it is."""
 _reported: set[str] = set()
 """The folders that others may write, and that the log says are used all the same."""
 
@@ -83,11 +84,17 @@ def is_private_group(gid: int) -> bool:
 
 
 def _with_group(gid: int) -> frozenset[str]:
-    """Returns the users whose own group this is: a group does not list them. As far as the system lists all users."""
-    if gid not in _members:
-        import pwd
+    """Returns the users of this machine whose own group it is: a group does not list them.
 
-        _members[gid] = frozenset(user.pw_name for user in pwd.getpwall() if user.pw_gid == gid)
+    A directory server's users are not asked for: to list them takes seconds on a cluster, in each process.
+    """
+    if gid not in _members:
+        try:
+            with open(USERS, encoding="utf-8", errors="surrogateescape") as file:
+                users = [line.split(":") for line in file]
+        except OSError:
+            users = []
+        _members[gid] = frozenset(user[0] for user in users if len(user) > 3 and user[3] == str(gid))
     return _members[gid]
 
 

@@ -102,7 +102,7 @@ def test_a_private_group_does_not_hide_who_else_is_in_an_access_control_list(fol
         assert file_owners.folder_problem(str(folder), ME) is None
 
 
-def test_a_private_group_has_the_users_name_and_no_other_member(monkeypatch):
+def test_a_private_group_has_the_users_name_and_no_other_member(monkeypatch, tmp_path):
     import grp
     import pwd
     from types import SimpleNamespace as Fake
@@ -116,9 +116,10 @@ def test_a_private_group_has_the_users_name_and_no_other_member(monkeypatch):
         (1000, "users", [], {}, False),
         (50, "ann", [], {}, False),
     ]:
-        users = [Fake(pw_name=user, pw_gid=group) for user, group in own_groups.items()]
+        lines = [f"{user}:x:7:{group}::/home:/bin/sh\n" for user, group in own_groups.items()]
+        (tmp_path / "passwd").write_text("".join(lines))
+        monkeypatch.setattr(file_owners, "USERS", str(tmp_path / "passwd"))
         monkeypatch.setattr(file_owners, "_members", {})
-        monkeypatch.setattr(pwd, "getpwall", lambda users=users: users)
         monkeypatch.setattr(grp, "getgrgid", lambda _gid, n=name, m=members: Fake(gr_name=n, gr_mem=m))
         assert file_owners.is_private_group(gid) is private
 
