@@ -91,6 +91,25 @@ def test_a_compiler_that_is_replaced_in_place_after_a_hit_from_memory(tmp_path, 
     assert builder.load().value() == 2
 
 
+def changes_since(loaded, builder):
+    """Returns what differs now from the state that a module was loaded in, for a failure's text."""
+    states = zip(base._state(builder), [loaded._environment, *loaded.attributes], strict=True)
+    names = [name for now, then in states for name in {*now, *then} if now.get(name) != then.get(name)]
+    often = dict(loaded._often.pairs())
+    now = base.remembered_values.FlatStamps([*often], base.remembered_values.stamps_of([*often]))
+    files = [path for path, stamp in now.pairs() if stamp != often[path]]
+    said = loaded.said is None or loaded.said == base.said_by(builder)
+    racy = [
+        path
+        for path, stamp in loaded.watched.pairs()
+        if base.remembered_values.FlatStamps.of([(path, stamp)]).is_racy(loaded._began)
+    ]
+    return {
+        **{"attributes": names, "files": files, "racy": racy, "said": said, "computed": loaded.said is not None},
+        **{"adds": loaded.adds is base._adding(builder), "tables": base.lookup.tables_for_all(type(builder))},
+    }
+
+
 def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
     folder = tmp_path / "a" / "b"  # the folders above an op's are watched, and other tests write above `tmp_path`
     program = text_files.write_script(folder, "g++", f'exec {GCC} "$@"')
@@ -101,7 +120,7 @@ def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
     monkeypatch.setattr(
         base.remembered_values, "stamps_of", lambda these, links=0: paths.extend(these) or stamps_of(these, links)
     )
-    compared = []
+    compared, changes = [], []
     for _ in range(5):  # a folder that others write too, such as the checkout's, may change between two loads
         op = settled(builder)
         with monkeypatch.context() as patch:
@@ -111,10 +130,13 @@ def test_the_compiler_is_compared_once_a_second(tmp_path, monkeypatch):
             for later in (0, COMPARE_SECONDS / 2, COMPARE_SECONDS):
                 seconds[0] += later
                 paths.clear()
+                before = builder._loaded
                 assert builder.load() is op
+                if builder._loaded is not before:
+                    changes.append(changes_since(before, builder))
                 assert any(path.startswith(str(folder / "op")) for path in paths), "its own files are, each time"
                 compared.append(str(program) in paths)
         base._seen.clear()  # the times in it were ahead
         if compared == [True, False, True]:
             return
-    pytest.fail(f"the compiler was compared {compared}")
+    pytest.fail(f"the compiler was compared {compared}, and the op loaded anew for {changes}")
