@@ -36,6 +36,8 @@ class Selected(NamedTuple):
     """Imports and returns the class."""
     named: bool
     """Whether the op was requested by name or by target: then it is an error if it cannot be built."""
+    is_typed: bool = True
+    """Whether `target` was typed. Otherwise it is the accelerator's, and an op for the host alone is built for that."""
 
     @property
     def label(self) -> str:
@@ -44,6 +46,7 @@ class Selected(NamedTuple):
 
     def builder(self, debug: bool = False, sanitize: str = "", portable: bool = False) -> OpBuilder:
         """Returns the builder. Raises OpIncompatibleError, BuilderError, and whatever importing its class raises."""
+        from opforge.accelerator.interface.accelerator import target_for
         from opforge.accelerator.interface.builder_protocol import create
         from opforge.builders.base import OpBuilder
 
@@ -52,7 +55,8 @@ class Selected(NamedTuple):
             problem, advice = "it is not a subclass of opforge.OpBuilder", "Only those can be built ahead of time"
             raise BuilderError(self.name, problem, advice)
         options: dict[str, Any] = {"portable": True} if portable else {}
-        builder: OpBuilder = create(builder_class, self.target, debug=debug, sanitize=sanitize, **options)
+        target = self.target if self.is_typed or not self.target else target_for(builder_class, self.target)
+        builder: OpBuilder = create(builder_class, target, debug=debug, sanitize=sanitize, **options)
         if builder.target.device not in builder.devices:
             reason = f"it is an op for {', '.join(builder.devices)}, not for {builder.target.device}"
             raise OpIncompatibleError(self.name, str(builder.target), [reason])
@@ -179,7 +183,7 @@ def _matching_targets(own: Any, targets: Sequence[Target]) -> Sequence[Target]:
 
 def _from_offer(offer: OfferedOp, targets: Sequence[Target], named: bool) -> list[Selected]:
     if not targets:
-        return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named)]
+        return [Selected(offer.name, offer.accelerator.target(), offer.builder_class, named, is_typed=False)]
     from opforge.accelerator.registry import accelerator_name
 
     # Letter case is ignored here. The builder then refuses a device whose name is not spelled exactly.

@@ -85,6 +85,17 @@ def test_an_op_is_selected_for_every_target_whose_accelerator_offers_it(offered)
     ]
 
 
+def test_an_op_for_the_host_in_a_devices_own_table_is_built_for_the_host(tmp_path, monkeypatch):
+    host = sample_ops.plain_op(tmp_path, "acme_host")
+    offer = ops.OfferedOp("HostBuilder", FakeAccelerator("acme", {"HostBuilder": host}))
+    monkeypatch.setattr(ops, "offers", lambda devices=(): [offer])
+    (op,) = selection.select(["HostBuilder"])
+    assert op.builder().target.device == "cpu"
+    (typed,) = selection.select(["HostBuilder"], [Target("acme")])
+    with pytest.raises(OpIncompatibleError, match="it is an op for cpu, not for acme"):
+        typed.builder()
+
+
 def test_a_name_that_is_typed_twice_counts_once(offered):
     assert len(selected("CPUAdam", "cpu_adam")) == 1
 
