@@ -267,7 +267,8 @@ def detected_abi(sources: Any, groups: Sequence[Mapping[str, Any]], devices: Seq
 
     def detect(device: str) -> str:
         lists = [group["sources"] for group in groups if not device or device in group.get("devices", devices)]
-        return detect_abi(read_sources([path for part in (sources, *lists) for path in files_of(part, device)]))
+        paths = [path for part in (sources, *lists) for path in files_of(part, device)]
+        return detect_abi(read_sources(paths), {path[-2:] for path in paths} == {".c"})
 
     return {device: detect(device) for device in devices} if isinstance(sources, Mapping) else detect("")
 
@@ -284,8 +285,8 @@ def read_sources(paths: Sequence[str]) -> str:
     return text
 
 
-def detect_abi(text: str) -> str:
-    """Returns the ABI that sources are written for, by what they include."""
+def detect_abi(text: str, is_c: bool = False) -> str:
+    """Returns the ABI that sources are written for, by what they include, and by whether all are files of C."""
     if uses_torch(text):
         return library.TORCH
     if any(mark in text for mark in USES_STABLE):
@@ -293,7 +294,7 @@ def detect_abi(text: str) -> str:
     if any(mark in text for mark in IS_MODULE):
         return library.TORCH  # a Python module, whatever else it exports
     # torch is not named: plain functions, if they are exported as such; otherwise one of their headers may include it.
-    return library.PLAIN if 'extern "C"' in text else library.TORCH
+    return library.PLAIN if is_c or 'extern "C"' in text else library.TORCH
 
 
 def uses_torch(text: str) -> bool:

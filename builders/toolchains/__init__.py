@@ -64,7 +64,7 @@ def find_toolchain(spec: OpSpec, store: Store) -> Toolchain:
     import_path = _import_path(spec)
     if not import_path:
         reason = f"opforge has no toolchain for {spec.target.device}; it has one for {', '.join(DEVICES)}"
-        advice = "Name one in the builder's `toolchain`, as module:Class"
+        advice = "Name one in the builder's `toolchain`, as module:Class; or remove `devices` if all is for the host"
         raise OpIncompatibleError(spec.name, str(spec.target), [f"{reason}. {advice}"])
     find = _import(FIND_FOR_CPU, spec) if import_path == HOST else _import(import_path, spec).find
     toolchain: Toolchain = find(spec, store.layout, store.disk)

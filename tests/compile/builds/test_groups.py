@@ -124,6 +124,8 @@ def test_load_detects_the_abi_of_each_device(tmp_path):
     sources, groups = {"cpu": [plain], "cuda": [], "all": []}, [{"sources": [stable], "devices": ["cuda"]}]
     assert detected_abi(sources, groups, ("cpu", "cuda")) == {"cpu": "c", "cuda": "torch-stable"}
     assert detected_abi([plain], [], ("cpu",)) == "c"
+    in_c = text_files.write(tmp_path, "plain.c", '#include "plain.h"  /* which exports it */')
+    assert (detected_abi([in_c], [], ("cpu",)), detected_abi([in_c, stable], [], ("cpu",))) == ("c", "torch-stable")
 
 
 @pytest.mark.parametrize(
