@@ -187,5 +187,7 @@ def read_stored(path: str, owners: Collection[int] = (), bits: int = 0) -> Store
         return StoredResult(path, parse(data))
     except FileNotFoundError:
         raise
+    except NotADirectoryError as error:  # the store is the placeholder for a folder that cannot be made
+        raise FileNotFoundError(path) from error
     except (OSError, ValueError) as error:
         return StoredResult(path, {}, getattr(error, "strerror", None) or str(error))

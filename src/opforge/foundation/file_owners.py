@@ -155,7 +155,7 @@ def folder_problem(
         except FileNotFoundError:
             return judge.outcome()
         except OSError as error:
-            return f"{at} cannot be read ({error.strerror})", "Choose another folder"
+            return f"{at} cannot be read ({error.strerror})", "Name one that this user can read, or set HOME to one"
         is_last, mode = not ahead, status.st_mode
         # Not a call for each component: most are folders that nobody else may write, and a hit looks at several paths.
         if status.st_uid not in owners or not stat.S_ISDIR(mode) or mode & 0o022:

@@ -11,8 +11,8 @@ from support import child_processes, tuned_ops
 from support.tuned_ops import FLOAT16, FLOAT32, row
 
 from opforge.builders.declaration.tunable import candidates
-from opforge.builders.lookup import tuned
-from opforge.cache.current_store import own_store
+from opforge.builders.lookup import tuned, tuning_results
+from opforge.cache.current_store import PLACEHOLDER_ROOT, own_store
 from opforge.errors import BuilderError
 from opforge.fast_path import library
 
@@ -106,6 +106,11 @@ print(op.origin, op.block(6, 1000), "opforge.builders.lookup.tuned" in sys.modul
     assert child_processes.run_python(code).split() == ["cache", "512", "False"]
     tuned_ops.store(root, tuned_ops.result(entry, row({"block": 128})))
     assert child_processes.run_python(code).split()[1] == "128"
+
+
+def test_a_machine_without_a_cache_folder_has_no_results():
+    with pytest.raises(FileNotFoundError):
+        tuning_results.read_stored(os.path.join(PLACEHOLDER_ROOT, "v2", "tuned", "op", "cpu-x86-64-v3-2.json"))
 
 
 def test_a_layer_carries_results(op_class, root, tmp_path, monkeypatch):
