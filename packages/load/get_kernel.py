@@ -151,6 +151,8 @@ def _look_up(
     install: bool | None,
     caller: str,
 ) -> ModuleType:
+    if isinstance(name, str) and name.isascii():
+        name = name.lower()  # as the search does: under any other name neither checkouts nor new releases are noticed
     checkout = settings.kernels().get(name, "")
     is_open = version is None and caller and not checkout  # the caller's lock file decides
     place = (name, version, variant, checkout, settings.kernel_folders())
