@@ -105,7 +105,7 @@ def get_kernel(
 
 
 def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
-    cache = [os.environ.get(variable, "") for variable in HUB_VARIABLES]
+    cache = [os.path.expandvars(os.environ.get(variable, "")) for variable in HUB_VARIABLES]
     checkouts = os.environ.get(settings.kernels.variable, "")
     remembered = _name_of("hub", name, version, variant, checkouts, cache, settings.trust_file())
     if (module := _recall(remembered, key)) is not None:
