@@ -6,6 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
+from opforge.foundation.files import folder_names
 from opforge.packages.form.version import Range, Version, exactly
 from opforge.packages.installed.releases import Installed
 from opforge.packages.project import LOCK_FILE
@@ -37,12 +38,11 @@ class Locked(NamedTuple):
 
 
 def of(name: str, caller: str) -> Locked | None:
-    """Returns the kernel in the calling package's lock file; None if there is no file, or it does not name the kernel.
+    """Returns the kernel in the lock file of the calling package, `a.b` of a module in it; None if nothing names it.
 
     Raises KernelFormatError for a lock file that is damaged.
     """
-    top = caller.partition(".")[0]
-    path = _path(top) if top else ""
+    path = (_beside(caller) or _in_metadata(caller)) if caller else ""
     return in_file(path, name) if path else None
 
 
@@ -56,26 +56,35 @@ def in_file(path: str, name: str) -> Locked | None:
     return None
 
 
-def _path(package: str) -> str:
-    folders = list(getattr(sys.modules.get(package), "__path__", ()))
-    for folder in folders:
-        beside = os.path.join(folder, LOCK_FILE)
-        if os.path.isfile(beside):
-            return beside
+def _beside(package: str) -> str:
+    """Returns the lock file beside the `__init__.py` of a package, or of the nearest one around it."""
+    while package:
+        for folder in _folders(package):
+            path = os.path.join(folder, LOCK_FILE)
+            if os.path.isfile(path):
+                return path
+        package = package.rpartition(".")[0]
+    return ""
+
+
+def _in_metadata(package: str) -> str:
+    """Returns the lock file in the metadata of the wheel that has a package: others may have parts of its parent."""
+    for folder in _folders(package.partition(".")[0]):
         parent = os.path.dirname(folder)
-        try:
-            names = [name for name in os.listdir(parent) if name.endswith(METADATA)]
-        except OSError:
-            continue
-        for name in names:
+        for name in folder_names(parent):
             path = os.path.join(parent, name, LOCK_FILE)
-            if os.path.isfile(path) and _holds(os.path.join(parent, name, "RECORD"), package):
+            is_one = name.endswith(METADATA) and os.path.isfile(path)
+            if is_one and _holds(os.path.join(parent, name, "RECORD"), package.replace(".", "/")):
                 return path
     return ""
 
 
+def _folders(package: str) -> list[str]:
+    return list(getattr(sys.modules.get(package), "__path__", ()))
+
+
 def _holds(record: str, package: str) -> bool:
-    """Returns whether a wheel's list of files names the package."""
+    """Returns whether a wheel's list of files has some in the folder of the package."""
     try:
         with open(record, encoding="utf-8", errors="replace") as file:
             return any(line.startswith(f"{package}/") for line in file)

@@ -105,7 +105,7 @@ def get_kernel(
 
 
 def _in_hub_cache(key: tuple[object, ...], name: str, version: str | int | None, variant: str | None) -> ModuleType:
-    cache = [os.environ.get(variable, "") for variable in HUB_VARIABLES]
+    cache = [os.path.expandvars(os.environ.get(variable, "")) for variable in HUB_VARIABLES]
     checkouts = os.environ.get(settings.kernels.variable, "")
     remembered = _name_of("hub", name, version, variant, checkouts, cache, settings.trust_file())
     if (module := _recall(remembered, key)) is not None:
@@ -151,6 +151,8 @@ def _look_up(
     install: bool | None,
     caller: str,
 ) -> ModuleType:
+    if isinstance(name, str) and name.isascii():
+        name = name.lower()  # as the search does: under any other name neither checkouts nor new releases are noticed
     checkout = settings.kernels().get(name, "")
     is_open = version is None and caller and not checkout  # the caller's lock file decides
     place = (name, version, variant, checkout, settings.kernel_folders())

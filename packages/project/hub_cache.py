@@ -34,10 +34,13 @@ def is_cached(repository: str) -> bool:
 
 
 def _cache() -> str:
-    """Returns the folder in which the hub's own loader keeps what it has downloaded."""
+    """Returns the folder in which the hub's own loader keeps what it has downloaded.
+
+    It expands "~" and "$NAME" in the variables, which is all that a Dockerfile or a service's unit can write.
+    """
     named = environment.first("KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
     home = environment.variable("HF_HOME") or f"{environment.cache_home()}/huggingface"
-    return named or f"{home}/hub"
+    return os.path.expandvars(os.path.expanduser(named or f"{home}/hub"))
 
 
 def revision_of(version: str | int | None) -> str:

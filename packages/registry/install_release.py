@@ -63,12 +63,21 @@ def note_withdrawals(among: Iterable[Source], *chosen: Root) -> None:
 
 
 def _signed_anew(installed: Installed, choice: Choice) -> Installed:
-    """Returns an installed release after noting the key that signs it now: what that withdraws is noted in it."""
-    renewed = installed._replace(signer=choice.verified.signer, source=str(choice.verified.source.remote))
+    """Returns an installed release after noting the key that signs it now: what that withdraws is noted in it.
+
+    What the key before it has withdrawn does not count any more: no list of the new key would ever take it back.
+    """
+    verified = choice.verified
+    renewed = installed._replace(signer=verified.signer, source=str(verified.source.remote), **_withdrawal(verified))
     with suppress(OSError):  # as in a read-only environment
-        _keep_signed(renewed.root, choice.verified)
+        _keep_signed(renewed.root, verified)
         add.add_release(renewed)
     return renewed
+
+
+def _withdrawal(verified: Verified) -> dict[str, str]:
+    """Returns the fields of an installed release for what its signer has withdrawn."""
+    return {"withdrawn": verified.withdrawn, "stops": CHOOSING if verified.withdrawn else ""}
 
 
 def _keep_signed(root: Root, verified: Verified) -> None:
@@ -108,8 +117,7 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
             digest=verified.signed.digest,
             signer=verified.signer,
             source=str(verified.source.remote),
-            withdrawn=verified.withdrawn,
-            stops=CHOOSING if verified.withdrawn else "",
+            **_withdrawal(verified),
             variants=tuple(variants[digest] for digest in sorted(variants)),
         )
         add.add_release(installed)

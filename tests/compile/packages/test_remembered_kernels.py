@@ -49,10 +49,10 @@ def kernels(tmp_path, monkeypatch):
     loading.reset()
 
 
-def loaded(**more):
+def loaded(name="acme/plain", **more):
     """Returns the version that a new process would get."""
     loading.reset()
-    return opforge.get_kernel("acme/plain", 1, **more).VALUE
+    return opforge.get_kernel(name, 1, **more).VALUE
 
 
 def remembered(monkeypatch):
@@ -79,9 +79,10 @@ def test_the_second_process_does_not_search(kernels, monkeypatch):
 def test_a_newer_release_is_taken(kernels, monkeypatch):
     kernels()
     loaded()
+    loaded("Acme/Plain")
     kernels("1.2")
     assert not remembered(monkeypatch)
-    assert loaded() == "1.2"
+    assert loaded() == loaded("Acme/Plain") == "1.2"
     remove.remove(kernels.root, "acme/plain", version.parse_range("1.2"))
     assert loaded() == "1"
 

@@ -10,6 +10,7 @@ from support.text_files import write
 
 import opforge
 from opforge.errors import KernelFormatError, KernelIncompatibleError, KernelNotFoundError
+from opforge.foundation import remembered_values
 from opforge.packages.load import get_kernel as loading
 from opforge.packages.pack.run import Options, pack
 from opforge.packages.sources import reading
@@ -92,6 +93,21 @@ def test_a_package_that_the_hubs_loader_has_downloaded_is_found_there_by_request
         KernelNotFoundError, match="The hub's own loader has downloaded it: hub=True takes it from there"
     ):
         opforge.get_kernel("acme/plain", 1)
+
+
+def test_the_folder_is_named_as_the_hubs_loader_reads_it(cache, tmp_path, monkeypatch):
+    cache()
+    monkeypatch.setattr(remembered_values, "RACY_NS", -(10**12))
+    for name, value in (("HOME", str(tmp_path)), ("SCRATCH", str(tmp_path)), ("HF_HUB_CACHE", "~/hub")):
+        monkeypatch.setenv(name, value)
+    assert opforge.get_kernel("Acme/Plain", 1, hub=True).VALUE == 5
+    monkeypatch.setenv("HF_HUB_CACHE", "$SCRATCH/hub")
+    loading.reset()
+    assert opforge.get_kernel("Acme/Plain", 1, hub=True).VALUE == 5
+    monkeypatch.setenv("SCRATCH", "/elsewhere")
+    loading.reset()
+    with pytest.raises(KernelNotFoundError, match="/elsewhere/hub/kernels--Acme--Plain"):
+        opforge.get_kernel("Acme/Plain", 1, hub=True)
 
 
 def test_what_was_not_downloaded_is_named(cache):

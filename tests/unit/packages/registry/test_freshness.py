@@ -360,9 +360,14 @@ class TestSeveralKeys:
         project.lock(registry)
         assert registry.install().signer == "ci"
         publish.publish(registry.store, folder, keys.signer("lab"))
+        withdraw_release(registry.store, "acme/plain@1", "stolen", withdrawal_lists.LOADING)
+        list(selection.releases("acme/plain", version.ANY, among := registry.sources()))
+        install_release.note_withdrawals(among, registry.root)
+        assert releases.read(registry.root, "acme/plain", Version(1)).refusal == "the key ci has withdrawn it: stolen"
         trust_keys(lab)
-        renewed = registry.install() if by == "install" else project.install(registry)
-        assert (renewed.signer, verify_installed.problems(renewed, deep=True)) == ("lab", [])
+        registry.install() if by == "install" else project.install(registry)
+        renewed = releases.read(registry.root, "acme/plain", Version(1))
+        assert (renewed.signer, renewed.refusal, verify_installed.problems(renewed, deep=True)) == ("lab", "", [])
         withdraw_release(registry.store, "acme/plain@1", "it leaks", withdrawal_lists.LOADING, key="lab")
         list(selection.releases("acme/plain", version.ANY, among := registry.sources()))
         install_release.note_withdrawals(among, registry.root)

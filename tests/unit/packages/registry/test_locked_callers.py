@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -19,25 +20,36 @@ from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
 
+CALLER = "import opforge\ndef get(**more):\n    return opforge.get_kernel('acme/plain', **more)\n"
+
+
 @pytest.fixture
-def caller(registry, monkeypatch):
-    """A package that was locked with acme/plain 1; its function calls get_kernel."""
+def locked(registry, monkeypatch):
+    """Makes a package with a lock of acme/plain 1 in a folder; returns its function that calls get_kernel."""
     registry.publish()
-    name, site = "caller_with_a_lock", registry.scratch / "site"
-    write(
-        site / name,
-        "__init__.py",
-        "import opforge\ndef get(**more):\n    return opforge.get_kernel('acme/plain', **more)\n",
-    )
-    write(site / name, "kernels.toml", '"acme/plain" = 1\n')
-    lock, _changes = locking.make(str(site / name), registry.sources())
-    locking.lock_file.write(str(site / name), lock)
+    site, imported = registry.scratch / "site", []
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("OPFORGE_REMOTES", registry.url)
-    import caller_with_a_lock
 
-    yield caller_with_a_lock.get
-    sys.modules.pop(name)
+    def make(name, at):
+        write(site / name.replace(".", "/"), "__init__.py", CALLER)
+        write(site / at, "kernels.toml", '"acme/plain" = 1\n')
+        lock, _changes = locking.make(str(site / at), registry.sources())
+        locking.lock_file.write(str(site / at), lock)
+        imported.append(name)
+        return importlib.import_module(name).get
+
+    make.site = site
+    yield make
+    for name in imported:
+        sys.modules.pop(name)
+        sys.modules.pop(name.partition(".")[0], None)
+
+
+@pytest.fixture
+def caller(locked):
+    """The function of a package that calls get_kernel, and was locked with acme/plain 1."""
+    return locked("caller_with_a_lock", "caller_with_a_lock")
 
 
 def test_what_is_not_installed_says_the_command_for_what_is_locked(caller):
@@ -58,6 +70,16 @@ def test_two_callers_have_a_version_each_in_one_process(registry, caller):
     registry.install(numbers=2)
     for _again in range(2):  # the second time each has its answer from before
         assert caller().VALUE == 1 and opforge.get_kernel("acme/plain").VALUE == 2
+
+
+@pytest.mark.parametrize("at", ["spaced_caller/signs", "signs-1.0.dist-info"])
+def test_a_part_of_a_namespace_package_has_its_own_lock(locked, at):
+    write(locked.site / "signs-1.0.dist-info", "RECORD", "spaced_caller/signs/__init__.py,,\n")
+    for other in ("after", "other"):  # distributions with other parts, whose locks would be errors
+        write(locked.site / f"{other}-1.0.dist-info", "RECORD", f"spaced_caller/{other}/__init__.py,,\n")
+        write(locked.site / f"{other}-1.0.dist-info", "opforge.lock", "damaged")
+    with pytest.raises(KernelNotFoundError, match=r"opforge install 'acme/plain@==1\.0'"):
+        locked("spaced_caller.signs", at)()
 
 
 def test_on_demand_the_locked_version_is_installed(registry, caller):
