@@ -8,11 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opforge.ops.host_op import on_host
 from opforge.ops.optimizers.checks import check_range
 from opforge.ops.optimizers.fused_optimizer import FusedOptimizer, Part
 from opforge.ops.optimizers.launch import Group, Launch
 from opforge.ops.optimizers.list_optimizer import Params
 from opforge.ops.optimizers.sharding import local_part
+
+ROW = 4096
+"""Numbers of a gradient whose squares are summed at once."""
 
 
 class FusedLamb(FusedOptimizer):
@@ -142,9 +146,15 @@ class FusedLamb(FusedOptimizer):
 
         The norm is that of the whole group, of which a call may have a part: some parameters have master weights.
         """
-        grads = [local_part(param.grad) for param in group["params"] if param.grad is not None]
-        norms = [torch.linalg.vector_norm(grad, dtype=torch.float32).to(device) for grad in grads]
-        norm = torch.linalg.vector_norm(torch.stack(norms))
+        norms = []
+        for param in group["params"]:
+            if param.grad is not None:
+                grad = local_part(param.grad).flatten()
+                # On the CPU torch's sum of one long row loses digits: 0.5 % of the norm of 64 Mi random numbers.
+                whole = grad.numel() // ROW * ROW if on_host(grad) else 0
+                for rows in (grad[:whole].view(-1, ROW), grad[whole:].view(1, -1)):
+                    norms.append(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32).to(device))
+        norm = torch.linalg.vector_norm(torch.cat(norms))
         largest = float(group["max_grad_norm"])
         scale = torch.ones_like(norm) if grad_scale is None else grad_scale
         divisor: Tensor = scale * ((norm / scale + 1e-6) / largest).clamp_min(1.0)

@@ -38,7 +38,7 @@ class ListOptimizer(Optimizer):
     elementwise: ClassVar[bool] = True
     """Whether the rule uses the numbers of one element only, so that a process can update its part of a parameter."""
     optional_states: ClassVar[tuple[str, ...]] = ()
-    """States that only some parameters have, in the dtype of the other states."""
+    """States that only some parameters have, in float32 always."""
     renamed_states: ClassVar[dict[str, str]] = {}
     """State name in the state dicts of other optimizers -> the name here."""
 
@@ -176,7 +176,9 @@ class ListOptimizer(Optimizer):
             for name, value in values.items():
                 name = self.renamed_states.get(name, name)
                 if name in self.state_names or name in self.optional_states:
-                    value = self._like(param, group, value)
+                    dtype = torch.float32 if name in self.optional_states else self._state_dtype(param, group)
+                    value = value.to(device=param.device, dtype=dtype)
+                    value = _in_order_of(param, value) if value.shape == param.shape else value
                 if name != "step":
                     state[name] = value
             self.state[param] = state
@@ -197,11 +199,6 @@ class ListOptimizer(Optimizer):
         for group in self.param_groups:
             for param in group["params"]:
                 yield group, param
-
-    def _like(self, param: Tensor, group: Group, value: Tensor) -> Tensor:
-        """Returns `value` in the dtype and the memory order that the kernel expects of a state of `param`."""
-        value = value.to(device=param.device, dtype=self._state_dtype(param, group))
-        return _in_order_of(param, value) if value.shape == param.shape else value
 
     # -- states and launches ------------------------------------------------------------------------------------------
 

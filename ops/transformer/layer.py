@@ -119,7 +119,9 @@ def _mask(input_mask: Tensor | None, input: Tensor) -> Tensor | None:
         # The lowest number of a wider dtype would become -inf, and a row of such scores NaN. Half of the lowest one is
         # as good, and stays finite when a score is added.
         most = torch.finfo(input.dtype).max / 2
-        mask = torch.where(mask.isinf(), mask, mask.clamp(-most, most)).to(input.dtype)
+        if most < torch.finfo(mask.dtype).max:
+            mask = torch.where(mask.isinf(), mask, mask.clamp(-most, most))
+        mask = mask.to(input.dtype)
     mask = mask.view((1,) * (4 - mask.dim()) + tuple(mask.shape))
     return mask.expand(-1, -1, input.shape[1], input.shape[1]) if mask.shape[2] == 1 else mask
 

@@ -183,6 +183,14 @@ def test_a_sequence_that_a_mask_of_a_wider_dtype_hides_is_finite(dtype, dropout)
     assert bool(rows.grad.isfinite().all())
 
 
+@pytest.mark.parametrize(("dtype", "of_mask"), [(torch.float32, torch.float16), (torch.float64, torch.float32)])
+def test_a_mask_of_a_narrower_dtype_is_that_mask(dtype, of_mask):
+    layer = filled(TransformerLayer(config()).to(dtype))
+    rows, mask = inputs(2, 5, dtype)
+    mask[0, ..., 0] = torch.finfo(of_mask).min
+    assert torch.equal(layer(rows, mask.to(of_mask)), layer(rows, mask))
+
+
 def test_long_sequences_have_no_matrix_of_tokens_by_tokens():
     layer = filled(TransformerLayer(config()))
     rows, _ = inputs(1, 4097, torch.float32)
