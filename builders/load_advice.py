@@ -56,6 +56,9 @@ def advice(problem: str) -> str:
     if "failed to map segment" in problem or "Operation not permitted" in problem:
         allowed = "set OPFORGE_CACHE_DIR, or TMPDIR for the ops of a saved program, to one that allows execution"
         return f"The folder is probably mounted noexec: {allowed}"
+    if "version `GLIBCXX" in problem or "version `CXXABI" in problem:  # which may have been here
+        own = "run Python with LD_PRELOAD=$(g++ -print-file-name=libstdc++.so.6), for that g++"
+        return f"This process has an older libstdc++ than the g++ that built it: set CXX to an older one, or {own}"
     if "version `GLIBC" in problem:
         return "It was built on a newer system: build it here, or against an older sysroot"
     if "undefined symbol: aoti_torch_" in problem or "undefined symbol: torch_" in problem:

@@ -64,3 +64,12 @@ def test_beside_a_library_whose_kernels_for_others_cannot_be_removed_no_other_ve
 def test_a_name_of_another_namespace_in_a_block_is_the_reason(refused):
     advice = load_advice.schema_advice(None, [], f"torch refused the {refused}")
     assert advice.startswith("A block serves its own namespace: write the name without another one, or move")
+
+
+@pytest.mark.parametrize("missing", ["GLIBCXX_3.4.32", "CXXABI_1.3.15"])
+def test_a_libstdcxx_that_is_older_than_the_compilers_is_named_as_the_reason(missing):
+    """The library may have been built here: the compiler of a module or of conda has a libstdc++ of its own."""
+    problem = f"/lib/libstdc++.so.6: version `{missing}' not found (required by op.so)"
+    assert load_advice.advice(problem).startswith(
+        "This process has an older libstdc++ than the g++ that built it: set CXX"
+    )
