@@ -3,8 +3,7 @@
 // The torch side of the optimizers' ops: it reads arguments from the dispatcher's stack, and describes tensors as the
 // kernels take them. Nothing is inlined into each op, since that would double the compile time of this side.
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
+#include <opforge/shim.h>
 
 #include <cstring>
 #include <initializer_list>
