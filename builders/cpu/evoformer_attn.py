@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opforge.builders.base import OpBuilder
 
-ATTENTION = ["attention/forward_kernel.cpp", "attention/backward_kernel.cpp", "cpu/checks.cpp"]
+ATTENTION = ["attention/forward_kernel.cpp", "attention/backward_kernel.cpp"]
 """The attention core of the host, which other ops use too."""
 
 

@@ -16,7 +16,6 @@ class FPQuantizerBuilder(OpBuilder):
     sources = [
         "fp_quantizer/fp_quantizer.cpp",
         "fp_quantizer/fp_quantizer_kernel.cpp",
-        "cpu/checks.cpp",
         "cpu/split.cpp",
     ]
     python_functions = "opforge.ops.fp_quantizer:functions"

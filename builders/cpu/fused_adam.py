@@ -12,7 +12,7 @@ class FusedAdamBuilder(OpBuilder):
     """
 
     name = "fused_adam"
-    sources = ["adam/fused_adam.cpp", "adam/adam_kernel.cpp", "cpu/checks.cpp", "cpu/split.cpp"]
+    sources = ["adam/fused_adam.cpp", "adam/adam_kernel.cpp", "cpu/split.cpp"]
     python_functions = "opforge.ops.multi_tensor:adam_functions"
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -12,7 +12,7 @@ class FusedLambBuilder(OpBuilder):
     """
 
     name = "fused_lamb"
-    sources = ["lamb/fused_lamb.cpp", "lamb/lamb_kernel.cpp", "cpu/checks.cpp"]
+    sources = ["lamb/fused_lamb.cpp", "lamb/lamb_kernel.cpp"]
     python_functions = "opforge.ops.multi_tensor:lamb_functions"
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

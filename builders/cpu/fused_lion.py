@@ -12,7 +12,7 @@ class FusedLionBuilder(OpBuilder):
     """
 
     name = "fused_lion"
-    sources = ["lion/fused_lion.cpp", "lion/lion_kernel.cpp", "cpu/checks.cpp", "cpu/split.cpp"]
+    sources = ["lion/fused_lion.cpp", "lion/lion_kernel.cpp", "cpu/split.cpp"]
     python_functions = "opforge.ops.multi_tensor:lion_functions"
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -13,7 +13,7 @@ class CPULionBuilder(OpBuilder):
     """
 
     name = "cpu_lion"
-    sources = ["lion/lion.cpp", "lion/lion_kernel.cpp", "cpu/checks.cpp", "cpu/split.cpp"]
+    sources = ["lion/lion.cpp", "lion/lion_kernel.cpp", "cpu/split.cpp"]
     # The vector code calls no libm and reads no floating-point flags, so neither errno nor traps must be kept.
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
     # How elements are shared among threads: ops/csrc/cpu/split.h.

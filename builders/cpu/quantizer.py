@@ -13,7 +13,7 @@ class QuantizerBuilder(OpBuilder):
     """
 
     name = "quantizer"
-    sources = ["quantizer/quantizer.cpp", "quantizer/quantizer_kernel.cpp", "cpu/checks.cpp", "cpu/split.cpp"]
+    sources = ["quantizer/quantizer.cpp", "quantizer/quantizer_kernel.cpp", "cpu/split.cpp"]
     python_functions = "opforge.ops.quantizer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
     # How elements are shared among threads: ops/csrc/cpu/split.h.

@@ -13,7 +13,6 @@ class FPQuantizerBuilder(fp_quantizer.FPQuantizerBuilder):
         "fp_quantizer/fp_quantizer.cpp",
         "fp_quantizer/fp_quantize.cu",
         "fp_quantizer/fp_dequantize.cu",
-        "cpu/checks.cpp",
     ]
     extra_compile_args = []
     define_macros = [("OPFORGE_GPU", None)]

@@ -9,6 +9,6 @@ class FusedAdamBuilder(fused_adam.FusedAdamBuilder):
     """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
-    sources = ["adam/fused_adam.cpp", "adam/fused_adam.cu", "cpu/checks.cpp"]
+    sources = ["adam/fused_adam.cpp", "adam/fused_adam.cu"]
     extra_compile_args = []
     define_macros = [("OPFORGE_GPU", None)]

@@ -9,6 +9,6 @@ class FusedLambBuilder(fused_lamb.FusedLambBuilder):
     """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
-    sources = ["lamb/fused_lamb.cpp", "lamb/fused_lamb.cu", "cpu/checks.cpp"]
+    sources = ["lamb/fused_lamb.cpp", "lamb/fused_lamb.cu"]
     extra_compile_args = []
     define_macros = [("OPFORGE_GPU", None)]

@@ -9,6 +9,6 @@ class FusedLionBuilder(fused_lion.FusedLionBuilder):
     """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
-    sources = ["lion/fused_lion.cpp", "lion/fused_lion.cu", "cpu/checks.cpp"]
+    sources = ["lion/fused_lion.cpp", "lion/fused_lion.cu"]
     extra_compile_args = []
     define_macros = [("OPFORGE_GPU", None)]

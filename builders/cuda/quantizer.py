@@ -9,6 +9,6 @@ class QuantizerBuilder(quantizer.QuantizerBuilder):
     """The CPU's op of this name with kernels for GPUs: the same functions and schemas."""
 
     devices = ("cuda", "hip")
-    sources = ["quantizer/quantizer.cpp", "quantizer/quantize.cu", "quantizer/dequantize.cu", "cpu/checks.cpp"]
+    sources = ["quantizer/quantizer.cpp", "quantizer/quantize.cu", "quantizer/dequantize.cu"]
     extra_compile_args = []
     define_macros = [("OPFORGE_GPU", None)]

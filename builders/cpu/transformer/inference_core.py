@@ -13,7 +13,7 @@ class InferenceCoreBuilder(OpBuilder):
     """
 
     name = "inference_core_ops"
-    sources = ["inference_core/inference_core.cpp", "cpu/checks.cpp"]
+    sources = ["inference_core/inference_core.cpp"]
     python_functions = "opforge.ops.inference_core:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
 

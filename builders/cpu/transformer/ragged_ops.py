@@ -17,7 +17,6 @@ class RaggedOpsBuilder(OpBuilder):
     sources = [
         *(f"ragged/{unit}.cpp" for unit in ("ragged_tokens", "ragged_attention", "ragged_moe")),
         "attention/paged_kernel.cpp",
-        "cpu/checks.cpp",
     ]
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
 

@@ -12,5 +12,5 @@ class RandomLTDBuilder(OpBuilder):
     """
 
     name = "random_ltd"
-    sources = ["random_ltd/random_ltd.cpp", "cpu/checks.cpp"]
+    sources = ["random_ltd/random_ltd.cpp"]
     python_functions = "opforge.ops.random_ltd:functions"

@@ -12,6 +12,6 @@ class SpatialInferenceBuilder(OpBuilder):
     """
 
     name = "spatial_inference"
-    sources = ["spatial/spatial.cpp", "cpu/checks.cpp"]
+    sources = ["spatial/spatial.cpp"]
     python_functions = "opforge.ops.spatial:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]

@@ -13,7 +13,7 @@ class TransformerBuilder(OpBuilder):
     """
 
     name = "transformer"
-    sources = ["transformer/transformer.cpp", "cpu/checks.cpp"]
+    sources = ["transformer/transformer.cpp"]
     python_functions = "opforge.ops.transformer.layer:functions"
     extra_compile_args = ["-fno-math-errno", "-fno-trapping-math"]
 

@@ -3,12 +3,9 @@
 // The torch side of the optimizers' ops: it reads arguments from the dispatcher's stack, and describes tensors as the
 // kernels take them. Nothing is inlined into each op, since that would double the compile time of this side.
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
+#include <opforge/shim.h>
 
 #include <cstring>
-#include <initializer_list>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,9 +127,12 @@ public:
         lengths_.push_back(1);
     }
     [[gnu::noinline]] void optional_tensor() {
-        const std::unique_ptr<StableIValue> slot(value_in<StableIValue*>(*next_++));  // null for None
-        if (slot) tensors_.push_back(value_in<AtenTensorHandle>(*slot));
+        const auto slot = value_in<StableIValue*>(*next_++);  // owned; null for None
         lengths_.push_back(slot ? 1 : 0);
+        if (!slot) return;
+        const StableIValue tensor = *slot;
+        delete slot;
+        tensors_.push_back(value_in<AtenTensorHandle>(tensor));
     }
     [[gnu::noinline]] void tensor_list() {
         const auto list = value_in<StableListHandle>(*next_++);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
-#include <map>
-#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "arguments.h"
 
@@ -16,26 +18,50 @@ public:
 
     // Replaces the mode of an earlier call with the same id.
     void create(int64_t id, bool mode) {
-        const std::lock_guard<std::mutex> guard(mutex_);
-        modes_[id] = mode;
+        const Guard guard(mutex_);
+        if (auto* known = find(id)) {
+            known->second = mode;
+        } else {
+            modes_.push_back({id, mode});
+        }
     }
-    bool mode(int64_t id) const {
-        const std::lock_guard<std::mutex> guard(mutex_);
-        const auto mode = modes_.find(id);
-        if (mode != modes_.end()) return mode->second;
+    bool mode(int64_t id) {
+        {
+            const Guard guard(mutex_);
+            if (const auto* known = find(id)) return known->second;
+        }
         refuse({"optimizer_id ", id, " is unknown, expected one given to create_", op_, ": call create_", op_, "(", id,
                 ", ...) first"});
     }
     // An unknown id is not an error, so destroying twice is allowed.
     void destroy(int64_t id) {
-        const std::lock_guard<std::mutex> guard(mutex_);
-        modes_.erase(id);
+        const Guard guard(mutex_);
+        if (auto* known = find(id)) {
+            *known = modes_.back();
+            modes_.pop_back();
+        }
     }
 
 private:
+    using Mode = std::pair<int64_t, bool>;
+
+    // <mutex> and <map> take longer to compile than all that is here.
+    struct Guard {
+        pthread_mutex_t& mutex;
+        explicit Guard(pthread_mutex_t& locked) : mutex(locked) { pthread_mutex_lock(&mutex); }
+        ~Guard() { pthread_mutex_unlock(&mutex); }
+    };
+
+    Mode* find(int64_t id) {
+        for (Mode& mode : modes_) {
+            if (mode.first == id) return &mode;
+        }
+        return nullptr;
+    }
+
     const char* op_;
-    mutable std::mutex mutex_;
-    std::map<int64_t, bool> modes_;
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    std::vector<Mode> modes_;  // few: one for each optimizer that exists
 };
 
 // The boxed functions that all optimizers share: `ids` returns the ids of one.

@@ -2,7 +2,6 @@
 
 // How the elements of a call are shared among torch's threads: what `opforge tune` tries on this machine.
 
-#include <algorithm>
 #include <cstdint>
 
 #include <opforge/dtype.h>
@@ -17,8 +16,9 @@ struct Split {
 
     // The grain of `total` units of work that have `elements` elements together.
     int64_t units(int64_t total, int64_t elements) const {
-        const int64_t least = std::max<int64_t>(1, grain * total / std::max<int64_t>(1, elements));
-        return threads > 0 ? std::max(least, (total + threads - 1) / threads) : least;
+        const int64_t part = grain * total / (elements > 1 ? elements : 1);
+        const int64_t least = threads > 0 ? (total + threads - 1) / threads : 1;
+        return part > least ? part : least > 1 ? least : 1;
     }
 };
 

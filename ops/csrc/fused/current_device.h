@@ -2,9 +2,8 @@
 
 // Where a call runs: the device that the library was built for, which is made the current one, and its current stream.
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-
 #include <opforge/multi_tensor.h>
+#include <opforge/shim.h>
 
 #include "../cpu/arguments.h"
 

@@ -2,10 +2,10 @@
 
 // Converts one element between its dtype's bits and float.
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include <opforge/c_math.h>
 #include <opforge/dtype.h>
 #include <opforge/host_device.h>
 

@@ -3,8 +3,7 @@
 // The optimizers' rules, for GPU and CPU kernels: F is a float on a GPU, and a vector of floats (cpu/vec.h) on the CPU.
 // `x` holds the parameter, its gradient and its states, in this order; the rule replaces all but the gradient.
 
-#include <cmath>
-
+#include <opforge/c_math.h>
 #include <opforge/element.h>
 #include <opforge/moment.h>
 
@@ -90,8 +89,7 @@ struct BiasCorrection {
     double first, second_root;  // 1 - beta1^t, sqrt(1 - beta2^t)
 
     BiasCorrection(double t, double beta1, double beta2, bool enabled)
-        : first(enabled ? 1.0 - std::pow(beta1, t) : 1.0),
-          second_root(enabled ? std::sqrt(1.0 - std::pow(beta2, t)) : 1.0) {}
+        : first(enabled ? 1.0 - ::pow(beta1, t) : 1.0), second_root(enabled ? ::sqrt(1.0 - ::pow(beta2, t)) : 1.0) {}
 };
 
 // Adam (arXiv:1412.6980, algorithm 1, in the form of its section 2) and AdamW (arXiv:1711.05101, algorithm 2).

@@ -16,8 +16,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <cstdio>
+#include <cstring>
 
 #include <opforge/dtype.h>
 
@@ -38,19 +38,23 @@ class Tunables {
 public:
     using Values = std::array<int64_t, kCount>;
 
-    explicit Tunables(const Tunable (&tunables)[kCount]) : text_("1") {
+    explicit Tunables(const Tunable (&tunables)[kCount]) {
+        size_t space = 2;
+        for (const Tunable& tunable : tunables) space += std::strlen(tunable.name) + 23;
+        char* end = text_ = new char[space];  // never freed, as the tables
+        end += std::snprintf(end, 2, "1");
         for (size_t i = 0; i < kCount; ++i) {
-            standard_[i] = tunables[i].standard;
-            text_.append("\n").append(tunables[i].name).append("=").append(std::to_string(tunables[i].standard));
+            const auto number = static_cast<long long>(standard_[i] = tunables[i].standard);
+            end += std::snprintf(end, space - static_cast<size_t>(end - text_), "\n%s=%lld", tunables[i].name, number);
         }
     }
 
     // The values for a call. `size` is what the op's author counts, such as elements.
     Values of(int64_t dtype, int64_t size) const {
         if (const Table* table = table_.load(std::memory_order_acquire)) {
-            for (const Row& row : table->rows) {
-                const bool is_meant = row.dtype == dtype || row.dtype == kAnyDType;
-                if (is_meant && row.low <= size && size <= row.high) return row.values;
+            for (int64_t i = 0; i < table->count; ++i) {
+                const Row& row = table->rows[i];
+                if (row.is_for(dtype) && row.low <= size && size <= row.high) return row.values;
             }
         }
         return standard_;
@@ -60,28 +64,28 @@ public:
     template <typename Visit>
     void each(int64_t dtype, const Visit& visit) const {
         const Table* table = table_.load(std::memory_order_acquire);
-        for (size_t i = 0; table && i < table->rows.size(); ++i) {
+        for (int64_t i = 0; table && i < table->count; ++i) {
             const Row& row = table->rows[i];
-            if (row.dtype == dtype || row.dtype == kAnyDType) visit(row.low, row.high, row.values);
+            if (row.is_for(dtype)) visit(row.low, row.high, row.values);
         }
     }
 
     // A line with the interface's number, then a line NAME=DEFAULT for each.
-    const char* describe() const { return text_.c_str(); }
+    const char* describe() const { return text_; }
 
     // Replaces the table. A row is a dtype, the lowest and the highest size, and the values in the order of the names.
     void set(const int64_t* numbers, int64_t rows) {
-        auto* table = new Table;
-        for (; rows > 0; --rows, numbers += 3 + kCount) {
-            Row row{numbers[0], numbers[1], numbers[2], {}};
-            for (size_t i = 0; i < kCount; ++i) row.values[i] = numbers[3 + i];
-            table->rows.push_back(row);
+        auto* table = new Table{new Row[static_cast<size_t>(rows)], rows, newest_.load(std::memory_order_acquire)};
+        for (int64_t i = 0; i < rows; ++i, numbers += 3 + kCount) {
+            Row& row = table->rows[i];
+            row.dtype = numbers[0], row.low = numbers[1], row.high = numbers[2];
+            for (size_t k = 0; k < kCount; ++k) row.values[k] = numbers[3 + k];
         }
         // A call may still read an earlier table, so none is ever freed, and equal ones are one.
-        const Table* known = newest_.load(std::memory_order_acquire);
-        table->before = known;
-        while (known && known->rows != table->rows) known = known->before;
-        if (known || table->rows.empty()) {
+        const Table* known = table->before;
+        while (known && !known->is_equal(*table)) known = known->before;
+        if (known || rows == 0) {
+            delete[] table->rows;
             delete table;
         } else {
             while (!newest_.compare_exchange_weak(table->before, table)) {
@@ -95,17 +99,19 @@ private:
     struct Row {
         int64_t dtype, low, high;
         Values values;
-        bool operator==(const Row& other) const {
-            return dtype == other.dtype && low == other.low && high == other.high && values == other.values;
-        }
+        bool is_for(int64_t other) const { return dtype == other || dtype == kAnyDType; }
     };
     struct Table {
-        std::vector<Row> rows;
-        const Table* before = nullptr;
+        Row* rows;
+        int64_t count;
+        const Table* before;
+        bool is_equal(const Table& other) const {  // a row has no gaps
+            return count == other.count && std::memcmp(rows, other.rows, static_cast<size_t>(count) * sizeof(Row)) == 0;
+        }
     };
 
     Values standard_{};
-    std::string text_;
+    char* text_;
     std::atomic<const Table*> newest_{nullptr};
     std::atomic<const Table*> table_{nullptr};
 };

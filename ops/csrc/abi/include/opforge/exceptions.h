@@ -7,9 +7,8 @@
 // libstdc++ there is only one runtime, and only exceptions in workers of parallel_for need handling.
 #pragma once
 
-#include <torch/csrc/stable/c/shim.h>
-
 #include <opforge/registration.h>
+#include <opforge/shim.h>
 
 #include <atomic>
 #include <cctype>

@@ -8,13 +8,10 @@
 // takes longer to compile than such kernels.
 #pragma once
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/c/shim.h>
-#include <torch/csrc/stable/version.h>
-
 #include <opforge/exceptions.h>
 #include <opforge/kernel.h>
 #include <opforge/registration.h>
+#include <opforge/shim.h>
 
 #include <cstdint>
 #include <cstring>
@@ -211,7 +208,7 @@ private:
 #ifndef STABLE_TORCH_LIBRARY_FRAGMENT
 #define OPFORGE_BLOCK(kind, ns, key, function, m)                                                   \
     static void function(torch::stable::detail::StableLibrary&);                                    \
-    static const torch::stable::detail::StableTorchLibraryInit C10_CONCATENATE(function, _block)(   \
+    static const torch::stable::detail::StableTorchLibraryInit function##_block(                    \
         torch::stable::detail::StableLibrary::Kind::kind, &function, #ns, key, __FILE__, __LINE__); \
     void function(torch::stable::detail::StableLibrary& m)
 #define STABLE_TORCH_LIBRARY_FRAGMENT(ns, m) OPFORGE_BLOCK(FRAGMENT, ns, nullptr, opforge_defines_##ns, m)
