@@ -152,8 +152,8 @@ class FusedLamb(FusedOptimizer):
                 grad = local_part(param.grad).flatten()
                 # On the CPU torch's sum of one long row loses digits: 0.5 % of the norm of 64 Mi random numbers.
                 whole = grad.numel() // ROW * ROW if on_host(grad) else 0
-                for rows in (grad[:whole].view(-1, ROW), grad[whole:].view(1, -1)):
-                    norms.append(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32).to(device))
+                rows = grad[:whole].view(-1, ROW), grad[whole:].view(1, -1)
+                norms += [torch.linalg.vector_norm(part, dim=1, dtype=torch.float32).to(device) for part in rows]
         norm = torch.linalg.vector_norm(torch.cat(norms))
         largest = float(group["max_grad_norm"])
         scale = torch.ones_like(norm) if grad_scale is None else grad_scale

@@ -68,16 +68,14 @@ def _signed_anew(installed: Installed, choice: Choice) -> Installed:
     What the key before it has withdrawn does not count any more: no list of the new key would ever take it back.
     """
     verified = choice.verified
-    renewed = installed._replace(signer=verified.signer, source=str(verified.source.remote), **_withdrawal(verified))
+    stops = CHOOSING if verified.withdrawn else ""
+    renewed = installed._replace(
+        signer=verified.signer, source=str(verified.source.remote), withdrawn=verified.withdrawn, stops=stops
+    )
     with suppress(OSError):  # as in a read-only environment
         _keep_signed(renewed.root, verified)
         add.add_release(renewed)
     return renewed
-
-
-def _withdrawal(verified: Verified) -> dict[str, str]:
-    """Returns the fields of an installed release for what its signer has withdrawn."""
-    return {"withdrawn": verified.withdrawn, "stops": CHOOSING if verified.withdrawn else ""}
 
 
 def _keep_signed(root: Root, verified: Verified) -> None:
@@ -117,7 +115,8 @@ def _install(root: Root, choice: Choice, report: Report) -> Installed:
             digest=verified.signed.digest,
             signer=verified.signer,
             source=str(verified.source.remote),
-            **_withdrawal(verified),
+            withdrawn=verified.withdrawn,
+            stops=CHOOSING if verified.withdrawn else "",
             variants=tuple(variants[digest] for digest in sorted(variants)),
         )
         add.add_release(installed)

@@ -19,7 +19,6 @@ from opforge.packages.sources import reading
 from opforge.remote.signatures import keys
 from opforge.remote.stores import open_store
 
-
 CALLER = "import opforge\ndef get(**more):\n    return opforge.get_kernel('acme/plain', **more)\n"
 
 
