@@ -63,7 +63,8 @@ def main(argument: str) -> int:
         try:
             module = modules.get(path) or modules.setdefault(path, _import(path))
             function = _function(module, kernel)
-            line = function.starting_line_number
+            line = _line_of(function)
+            _check_arguments(function, kernel)
             image = _compile(function, kernel, device, arch)
         except Exception as error:
             text = _error_text(error, path, line, f"{kernel['name']} for {arch}")
@@ -102,11 +103,28 @@ def _import(path: str) -> types.ModuleType:
 
 
 def _function(module: types.ModuleType, kernel: dict[str, Any]) -> Any:
-    function: Any = getattr(module, kernel["function"], None)
-    while hasattr(getattr(function, "fn", None), "arg_names"):  # in @triton.autotune or @triton.heuristics
-        function = function.fn
-    if function is None or not hasattr(function, "arg_names"):
+    function: Any = _unwrapped(getattr(module, kernel["function"], None))
+    if function is None:
         raise LookupError(f"there is no @triton.jit function {kernel['function']!r} in it")
+    return function
+
+
+def _unwrapped(value: Any) -> Any:
+    """Returns the function of @triton.jit in a value, as below @triton.autotune or @triton.heuristics; else None."""
+    from triton.runtime.jit import JITFunction
+
+    while hasattr(inner := getattr(value, "__dict__", {}).get("fn"), "arg_names"):
+        value = inner
+    return value if isinstance(value, JITFunction) else None
+
+
+def _line_of(function: Any) -> int:
+    """Returns the line of the `def` of a function, from which Triton counts lines."""
+    above = next((i for i, text in enumerate(function.raw_src) if text.lstrip().startswith("def ")), 0)
+    return int(function.starting_line_number) + above
+
+
+def _check_arguments(function: Any, kernel: dict[str, Any]) -> None:
     declared = {name for name, _kind in kernel["arguments"]} | kernel["constants"].keys()
     if declared != set(function.arg_names):
         wrong = ", ".join(sorted(declared ^ set(function.arg_names)))
@@ -114,7 +132,6 @@ def _function(module: types.ModuleType, kernel: dict[str, Any]) -> Any:
     order = [name for name in function.arg_names if name not in kernel["constants"]]
     if order != [name for name, _kind in kernel["arguments"]]:
         raise TypeError(f"the run-time arguments must be declared in the function's order: {', '.join(order)}")
-    return function
 
 
 def _compile(function: Any, kernel: dict[str, Any], device: str, arch: str) -> dict[str, Any]:
@@ -248,14 +265,11 @@ def _error_text(error: BaseException, path: str, line: int, what: str) -> str:
 
 
 def _location_of(source: str | None, path: str, line: int) -> tuple[str, int]:
-    """Returns the file of the function with this source, and the line of its `def`, from which Triton counts lines."""
-    from triton.runtime.jit import JITFunction
-
+    """Returns the file of the function with this source, and the line of its `def`."""
     for module in list(sys.modules.values()):
-        for function in list(vars(module).values()):
-            if isinstance(function, JITFunction) and function.src == source:
-                above = next((i for i, text in enumerate(function.raw_src) if text.lstrip().startswith("def ")), 0)
-                return sys.modules[function.__module__].__file__ or path, function.starting_line_number + above
+        for function in filter(None, map(_unwrapped, list(vars(module).values()))):
+            if function.src == source:
+                return sys.modules[function.__module__].__file__ or path, _line_of(function)
     return path, line
 
 

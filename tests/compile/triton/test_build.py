@@ -23,6 +23,8 @@ from opforge.errors import BuilderError, CompileError, OpIncompatibleError
 
 pytestmark = [pytest.mark.compile, triton_parts.needs_triton]
 
+AUTOTUNED = '@triton.autotune([triton.Config({"BLOCK": 64})], key=["count"])\n@triton.jit'
+
 
 def test_an_unchanged_op_is_a_hit_and_an_edited_imported_file_is_not(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
@@ -119,11 +121,12 @@ def _store():
 
 def test_an_error_in_a_kernel_names_its_file_and_line(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("tl.load(x", "tl.lode(x"))
+    tuned = triton_parts.KERNELS.replace("@triton.jit", AUTOTUNED)
+    text_files.write(tmp_path / "op", "kernels.py", tuned.replace("tl.load(x", "tl.lode(x"))
     with pytest.raises(CompileError) as caught:
         builder("cuda:sm_80").build()
-    assert "kernels.py:11: error: " in str(caught.value) and "lode" in str(caught.value)
-    assert ">   11 |     tl.store(y + at, times(tl.lode(x" in str(caught.value)
+    assert "kernels.py:12: error: " in str(caught.value) and "lode" in str(caught.value)
+    assert ">   12 |     tl.store(y + at, times(tl.lode(x" in str(caught.value)
     text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS)
     text_files.write(tmp_path / "op", "factor.py", triton_parts.FACTOR.replace("value * by", "value * bye"))
     with pytest.raises(CompileError, match=r"factor\.py:6: error: .*bye is not defined"):
@@ -200,8 +203,7 @@ def test_one_signature_of_every_kernel_of_ours_compiles_for_each_kind_of_target(
 
 def test_a_source_may_be_an_absolute_path_and_its_function_below_triton_autotune(tmp_path):
     builder = triton_parts.scale_op(tmp_path / "op")
-    tuned = '@triton.autotune([triton.Config({"BLOCK": 64})], key=["count"])\n@triton.jit'
-    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("@triton.jit", tuned))
+    text_files.write(tmp_path / "op", "kernels.py", triton_parts.KERNELS.replace("@triton.jit", AUTOTUNED))
     builder.kernels = [builder.kernels[0]._replace(source=str(tmp_path / "op" / "kernels.py"))]
     assert [image["kernel"] for image in builder("cuda:sm_80").load().kernels.images()] == ["scale_512"]
 
