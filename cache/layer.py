@@ -92,7 +92,7 @@ def _copy(entry: Entry, folder: str) -> None:
     Until the entry is published nobody else may open these files: with a descriptor from before the modes are set, a
     member of the group could change the library after it was checked.
     """
-    os.mkdir(folder, 0o700)
+    make_folder(folder)
     for name, max_bytes in ((entry.record["file"], entry.record["size"]), (RECORD, MAX_RECORD_BYTES)):
         target = os.path.join(folder, name)
         with open_regular(os.path.join(entry.folder, name)) as original:

@@ -26,6 +26,7 @@ from opforge.errors import CompileError, UnstableInputError
 from opforge.fast_path.lookup import DAY as TODAY
 from opforge.fast_path.lookup import value_of
 from opforge.foundation.environment import COMPILER_VARIABLES, HEADER_VARIABLES
+from opforge.foundation.files import make_folder
 from opforge.foundation.remembered_values import FlatStamps, stamps_of
 
 from . import diagnostics, library_record, ninja
@@ -63,7 +64,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
     Raises CompileError, BuildResourceError, UnstableInputError.
     """
     work = os.path.join(folder, "work")
-    os.mkdir(work, 0o700)
+    make_folder(work)
     if job.plan.abi == FACADE:
         facade.link_torch_headers(Path(work, TORCH_HEADERS), Path(job.roots["torch"], "include"))
     began = time.time()
@@ -80,7 +81,7 @@ def execute(job: Job, folder: str, disk: Disk) -> BuildResult:
         _link_without_stubs(job, work, steps[-1])
     record = library_record.read(job, os.path.join(work, library), run.inputs.result_key(job.plan.key))
     finished = os.path.join(folder, "entry")
-    os.mkdir(finished, 0o700)
+    make_folder(finished)
     # dlopen distinguishes libraries by name: two results must not share one.
     path = os.path.join(finished, record["file"])
     shutil.copyfile(os.path.join(work, library), path)

@@ -51,7 +51,7 @@ def staging(root: Root) -> Iterator[str]:
     try:
         with held(root):
             folder = temp_path(os.path.join(parent, "install"))
-            os.mkdir(folder, 0o700)
+            make_folder(folder)
             try:
                 yield folder
             finally:
@@ -192,7 +192,7 @@ def _offer(root: Root, tree: str, stated: Metadata) -> None:
     if record is None or file is None or schema.problem(record, schemas.RECORD):
         return
     folder = temp_path(os.path.join(root.join("staging"), "entry"))
-    os.mkdir(folder, 0o700)
+    make_folder(folder)
     try:
         # Not a second name: that would change a stamp of the tree, and not every file system has them.
         os.symlink(os.path.join(tree, file), os.path.join(folder, record["file"]))

@@ -9,6 +9,7 @@ import shutil
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import IO, Any
 
 from . import remembered_values
@@ -79,6 +80,7 @@ def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
     """Writes a whole file by one rename, by default readable by this user alone. No reader ever sees a part of it."""
     temporary = temp_path(path)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    inode = os.fstat(handle).st_ino
     try:
         try:
             if mode != 0o600 or os.fstat(handle).st_mode & 0o600 != 0o600:
@@ -88,9 +90,14 @@ def write_file(path: str, data: bytes, mode: int = 0o600) -> None:
                 left = left[os.write(handle, left) :]
         finally:
             os.close(handle)
-        os.replace(temporary, path)
+        try:
+            os.replace(temporary, path)
+        except FileNotFoundError:  # a request that NFS sends twice, as its answer was lost, is done and fails
+            if os.stat(path).st_ino != inode:
+                raise
     except BaseException:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

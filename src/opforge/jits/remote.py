@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from opforge.cache.layout import Layout
 from opforge.errors import SettingError, TrustFileError
 from opforge.foundation import settings
-from opforge.foundation.files import write_file
+from opforge.foundation.files import make_folder, write_file
 from opforge.remote import remembered_answers, reverification, take
 from opforge.remote.offers import MAX_PAGES, Offer
 from opforge.remote.publish import push
@@ -61,7 +61,7 @@ class _Pages(Wanted):
     def place(self, taken: Taken) -> str:
         """Keeps a page. Raises ValueError for other files than its list's, OSError."""
         digest, finished = taken.offer.tree.digest, os.path.join(os.path.dirname(taken.folder), "page")
-        os.mkdir(finished, 0o700)
+        make_folder(finished)
         os.rename(taken.folder, os.path.join(finished, TREE))
         page.check_tree(os.path.join(finished, TREE), digest)
         page.write_record(finished, digest, taken.offer.facts)

@@ -115,7 +115,7 @@ def _write(among: Store, where: PageTopic, entries: Iterable[tuple[str, Files]],
     staged = staging.new_folder(among.layout, where.key)
     try:
         finished = os.path.join(staged, "page")
-        os.mkdir(finished, 0o700)
+        make_folder(finished)
         stated = {**where._asdict(), "fingerprint": dict(where.fingerprint), "made": int(time.time()), **facts}
         return add(among.layout, where, finished, page.write(finished, entries, stated))
     finally:

@@ -35,6 +35,23 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_a_rename_that_is_done_and_reported_as_failed_is_a_write(tmp_path, monkeypatch):
+    """NFS sends a request again if its answer was lost: the second one finds no file to rename."""
+    path, replace, asked = str(tmp_path / "a"), os.replace, []
+
+    def replace_twice(*paths):
+        asked.append(paths)
+        replace(*paths)
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", replace_twice)
+    files.write_file(path, b"one")
+    monkeypatch.setattr(os, "replace", lambda source, _target: os.unlink(source) or replace(source, path))  # swept
+    with pytest.raises(FileNotFoundError):
+        files.write_file(path, b"two")
+    assert (tmp_path / "a").read_bytes() == b"one" and os.listdir(tmp_path) == ["a"] and len(asked) == 1
+
+
 def test_many_writers_of_one_file_leave_one_whole_file(tmp_path):
     path = str(tmp_path / "a")
     contents = [bytes([number]) * 5000 for number in range(8)]
