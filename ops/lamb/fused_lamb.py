@@ -146,14 +146,13 @@ class FusedLamb(FusedOptimizer):
 
         The norm is that of the whole group, of which a call may have a part: some parameters have master weights.
         """
+        grads = [local_part(param.grad).flatten() for param in group["params"] if param.grad is not None]
         norms = []
-        for param in group["params"]:
-            if param.grad is not None:
-                grad = local_part(param.grad).flatten()
-                # On the CPU torch's sum of one long row loses digits: 0.5 % of the norm of 64 Mi random numbers.
-                whole = grad.numel() // ROW * ROW if on_host(grad) else 0
-                rows = grad[:whole].view(-1, ROW), grad[whole:].view(1, -1)
-                norms += [torch.linalg.vector_norm(part, dim=1, dtype=torch.float32).to(device) for part in rows]
+        for grad in grads:
+            # On the CPU torch's sum of one long row loses digits: 0.5 % of the norm of 64 Mi random numbers.
+            whole = grad.numel() // ROW * ROW if on_host(grad) else 0
+            parts = (grad[:whole].view(-1, ROW), grad[whole:].view(1, -1))
+            norms += [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32).to(device) for rows in parts]
         norm = torch.linalg.vector_norm(torch.cat(norms))
         largest = float(group["max_grad_norm"])
         scale = torch.ones_like(norm) if grad_scale is None else grad_scale

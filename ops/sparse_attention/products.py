@@ -154,13 +154,14 @@ class _Product(torch.autograd.Function):
 
 def _product(mode: str, a: Tensor, b: Tensor, trans_a: bool, trans_b: bool, blocks: Blocks) -> Tensor:
     """Returns a product whose sparse matrix has the layout of `blocks` where it is stored, before it is transposed."""
-    if mode == "sdd":
-        return _sparse_result(_turned(a, trans_a), _turned(b, trans_b), blocks)
-    if mode == "dsd":
-        return _sparse_first(_turned(a, trans_a), _turned(b, trans_b), blocks.transposed() if trans_a else blocks)
-    # (a b)^T = b^T a^T
-    turned = _sparse_first(_turned(b, not trans_b), _turned(a, not trans_a), blocks if trans_b else blocks.transposed())
-    return turned.transpose(2, 3).contiguous()
+    with torch.autocast(a.device.type, enabled=False):  # it would round the parts, which are summed in float32
+        if mode == "sdd":
+            return _sparse_result(_turned(a, trans_a), _turned(b, trans_b), blocks)
+        if mode == "dsd":
+            return _sparse_first(_turned(a, trans_a), _turned(b, trans_b), blocks.transposed() if trans_a else blocks)
+        # (a b)^T = b^T a^T
+        a, b = _turned(a, not trans_a), _turned(b, not trans_b)
+        return _sparse_first(b, a, blocks if trans_b else blocks.transposed()).transpose(2, 3).contiguous()
 
 
 def _turned(tensor: Tensor, is_transposed: bool) -> Tensor:

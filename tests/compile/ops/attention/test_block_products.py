@@ -54,6 +54,9 @@ def test_products_and_gradients_are_those_of_dense_matrices(mode, trans_a, trans
     product = MatMul(layout, block, mode, trans_a=trans_a, trans_b=trans_b)
     result = product(*operands)
     assert result.dtype == dtype
+    if dtype == torch.bfloat16:
+        with torch.autocast("cpu", dtype):
+            assert torch.equal(product(*operands), result)
     dc = torch.randn(expected.shape, generator=generator).to(dtype)
     expected.backward(dc.double() * mask if mode == "sdd" else dc.double())
     result.backward(stored(dc, layout, block) if mode == "sdd" else dc)
