@@ -105,8 +105,13 @@ def changes_since(loaded, builder):
         if base.remembered_values.FlatStamps.of([(path, stamp)]).is_racy(loaded._began)
     ]
     return {
-        **{"attributes": names, "files": files, "racy": racy, "said": said, "computed": loaded.said is not None},
-        **{"adds": loaded.adds is base._adding(builder), "tables": base.lookup.tables_for_all(type(builder))},
+        "attributes": names,
+        "files": files,
+        "racy": racy,
+        "said": said,
+        "computed": loaded.said is not None,
+        "adds": loaded.adds is base._adding(builder),
+        "tables": base.lookup.tables_for_all(type(builder)),
     }
 
 
