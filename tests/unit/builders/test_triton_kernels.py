@@ -7,15 +7,19 @@ import struct
 import types
 
 import pytest
+from support import text_files
 
 from opforge.accelerator.target import Target
 from opforge.builders.declaration.description import describe
+from opforge.builders.toolchains import triton
 from opforge.builders.toolchains.triton import compiled_archs
 from opforge.builders.toolchains.triton_worker import BYTES, hidden_parameters, unsupported_feature
 from opforge.builders.triton import TRITON_BUILDERS, Kernel, TritonOpBuilder
 from opforge.builders.triton_op_builder.kernel import SCALARS, check_kernels
 from opforge.builders.triton_op_builder.launching import TritonOp
 from opforge.builders.triton_op_builder.rows import BACKWARD, FORWARD, size_for
+from opforge.cache.filesystem.disk import Disk
+from opforge.cache.layout import Layout
 from opforge.errors import BuilderError
 
 KERNEL = Kernel("scale", "k.py", "scale", {"x": "*bf16:16", "count": "i64", "by": "fp32"}, {"BLOCK": 64})
@@ -173,3 +177,24 @@ def test_a_triton_ops_functions_come_before_its_attributes():
     assert {"path", "origin", "library"} <= {*dir(op)}
     with pytest.raises(AttributeError, match="the op 'scaled' has no function 'result'; it has: path"):
         op.result
+
+
+CODE = ("__init__.py", "compiler/code.py", "_C/libtriton.so", "backends/nvidia/lib/libdevice.bc", "backends/bin/ptxas")
+
+
+def test_each_file_that_decides_what_a_triton_without_a_wheels_list_compiles_is_in_its_identity(tmp_path, monkeypatch):
+    monkeypatch.setattr(triton, "find", lambda: str(tmp_path))
+    layout, host = Layout(str(tmp_path / "store")), types.SimpleNamespace(identity=lambda: ())
+
+    def contents():
+        return dict(triton.TritonToolchain(layout, Disk(), host).identity())["triton contents"]
+
+    for name in (*CODE, "README.md"):
+        text_files.write(tmp_path / "triton", name, "")
+    seen = [contents()]
+    for name in CODE:
+        text_files.write(tmp_path / "triton", name, "changed")
+        seen.append(contents())
+    assert len({*seen}) == len(seen)
+    text_files.write(tmp_path / "triton", "README.md", "changed")
+    assert contents() == seen[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 
 import pytest
@@ -119,6 +120,8 @@ def test_folders_whose_names_hold_unicode_white_space_are_searched(tmp_path, mon
     monkeypatch.setenv("CPATH", os.pathsep.join(folders))
     report = probe.try_run(["g++"], "-E", "-v", "-x", "c++", os.devnull)[2]
     assert search.header_folders(report)[: len(folders)] == folders
+    linked = search.linked_folders([f"g++ {shlex.join(f'-L{folder}' for folder in folders)} -Lbeside -lpart", "'"])
+    assert linked == folders
 
 
 def test_a_linker_that_is_replaced_in_place_changes_the_identity(tmp_path, bin):

@@ -105,6 +105,19 @@ def test_an_entry_with_a_damaged_library_is_reported_set_aside_and_built_again(
     assert fake_op.get() is not None
 
 
+@pytest.mark.parametrize("levels", range(3))
+def test_an_entry_below_a_folder_that_others_may_write_is_not_used(fake_op, levels, monkeypatch):
+    """They could put another entry in its place."""
+    monkeypatch.setattr(file_owners, "is_private_group", lambda _gid: False)
+    folder = fake_op.build().folder
+    for _ in range(levels):
+        folder = os.path.dirname(folder)
+    os.chmod(folder, 0o720)
+    assert fake_op.get() is None
+    whose = folder if levels else "its folder"
+    assert fake_op.reasons()[0] == f"{whose} can be written by others (mode 720)"
+
+
 def replace_by_file(path):
     shutil.rmtree(path)
     text_files.write(os.path.dirname(path), os.path.basename(path), "a file")
