@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -136,7 +135,7 @@ class PackageFiles:
         for wheel in wheels:
             record = os.path.join(site, wheel, "RECORD")
             if record not in self._records:
-                self._records[record] = frozenset(_recorded_paths(record))
+                self._records[record] = _recorded_paths(record)
             if below + name in self._records[record]:
                 return None if is_linked or os.path.islink(path) else Listed(wheel, record)
         return None
@@ -188,11 +187,10 @@ def _listed_paths(database: str) -> set[bytes]:
     return paths
 
 
-def _recorded_paths(record: str) -> Iterator[str]:
-    """Yields the paths in a wheel's RECORD, relative to the folder that it is installed in."""
-    for line in _content(record).decode("utf-8", "surrogateescape").split("\n"):
-        if not line.startswith('"'):
-            yield line.rsplit(",", 2)[0]
+def _recorded_paths(record: str) -> frozenset[str]:
+    """Returns the paths in a wheel's RECORD, relative to the folder that it is installed in."""
+    lines = _content(record).decode("utf-8", "surrogateescape").split("\n")
+    return frozenset([line.rsplit(",", 2)[0] for line in lines if line[:1] != '"'])
 
 
 def _top(path: str) -> str:

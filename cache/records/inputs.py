@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -140,11 +141,11 @@ class Inputs(NamedTuple):
         """
         own = self.without(trusted_roots).checked_singly()
         bases = [base for folder in own.searched if (base := folder.resolve(root_paths))]
-        names = {_shortest_absent(name, bases, disk) for name in own.names}
+        names = _shortest_absent(own.names, bases, disk)
         answers = tuple(answer for answer in own.answers if _is_shipped(answer))
         read = {RootedPath(file.root, file.path) for file in own.files}  # that these were there is implied
         present = tuple(path for path in own.present if path not in read)
-        return own._replace(names=tuple(sorted(names)), present=present, answers=answers)
+        return own._replace(names=names, present=present, answers=answers)
 
     def has_file_below(self, folders: Collection[RootedPath]) -> bool:
         """Returns whether one of the files was found in one of these folders."""
@@ -173,7 +174,7 @@ class Inputs(NamedTuple):
         read = {RootedPath(file.root, file.path) for file in files}
         return Inputs(
             files=files,
-            names=tuple(sorted({_shortest_absent(name, bases, disk) for name in self.names})),
+            names=_shortest_absent(self.names, bases, disk),
             searched=searched,
             present=tuple(path for path in self.present if path.root == "system" and path not in read),
         )
@@ -199,11 +200,13 @@ def _is_shipped(answer: Answer) -> bool:
     return is_of_precompiled or answer.question.startswith(INCLUDE)
 
 
-def _shortest_absent(name: str, folders: Collection[str], disk: Disk) -> str:
-    """Returns the first part of a relative path that is in none of the folders, with a slash; else the whole path."""
-    parts = name.split("/")
-    for end in range(1, len(parts)):
-        head = "/".join(parts[:end])
-        if parts[0] not in ("", ".", "..") and not any(disk.exists(os.path.join(folder, head)) for folder in folders):
-            return f"{head}/"
-    return name
+def _shortest_absent(names: Iterable[str], folders: Collection[str], disk: Disk) -> tuple[str, ...]:
+    """Returns the first part of each relative path that is in none of the folders, with a slash; else the whole path."""
+    is_there = functools.cache(lambda head: any(disk.exists(os.path.join(folder, head)) for folder in folders))
+
+    def shortest(name: str) -> str:
+        parts = name.split("/")
+        heads = ("/".join(parts[:end]) for end in range(1, len(parts)) if parts[0] not in ("", ".", ".."))
+        return next((f"{head}/" for head in heads if not is_there(head)), name)
+
+    return tuple(sorted(set(map(shortest, names))))

@@ -85,10 +85,10 @@ class Listings:
             return EveryName()
         return OUTSIDE.union(*listings)
 
-    def may_hold(self, folder: str, name: str) -> bool:
-        """Returns whether a path below a folder can exist, by the folder's listing. One that leaves it always may."""
-        first = name.partition("/")[0]
-        return first in self.names(folder) or first in OUTSIDE
+    def may_hold(self, folder: str, names: Iterable[str]) -> list[str]:
+        """Returns the paths below a folder that can exist, by the folder's listing. One that leaves it always may."""
+        held = self.names(folder)
+        return [name for name in names if (first := name.partition("/")[0]) in held or first in OUTSIDE]
 
     def holds(self, folder: str, name: str) -> bool:
         """Returns whether a compiler would find a file there: it passes over folders and dangling links.
@@ -96,7 +96,7 @@ class Listings:
         A name that ends with a slash stands for all names below it: then a folder counts.
         """
         is_there = self._disk.exists if name.endswith("/") else self._disk.is_file
-        return self.may_hold(folder, name) and is_there(at(folder, name))
+        return bool(self.may_hold(folder, [name])) and is_there(at(folder, name))
 
 
 class Observation:
@@ -197,7 +197,7 @@ def looked_for(
         result.append((folder, base, [name for names in groups for name in names]))
     for own, before in names_before(inputs["compiler_folders"], inputs["files"], root_paths):
         base = resolve(own, root_paths) or ""
-        result.append((own, base, sorted(name for name in before if base and listings.may_hold(base, name))))
+        result.append((own, base, sorted(listings.may_hold(base, before) if base else [])))
     return result
 
 
@@ -213,7 +213,7 @@ def watched(inputs: Mapping[str, Any], root_paths: Mapping[str, str], listings: 
     for _question, values in filter(lambda answer: answer[0] == NAMES, inputs["answers"]):
         yield from (folder for folder, _names in _below(resolve(values[1], root_paths) or ""))
     headers = [question[len(INCLUDE) :] for question, _values in inputs["answers"] if question.startswith(INCLUDE)]
-    possible = [(base, [name for name in headers if listings.may_hold(base, name)]) for _folder, base in folders]
+    possible = [(base, listings.may_hold(base, headers)) for _folder, base in folders]
     possible += [(base, names) for _folder, base, names in looked_for(inputs, root_paths, listings)]
     for base, names in possible:
         for name in names:

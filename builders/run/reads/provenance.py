@@ -244,8 +244,7 @@ class Provenance:
         listings = Listings(self._disk)
         for folder, candidates in [*looked_for, *((folder, questions.names) for folder in asked_in)]:
             base = folder.resolve(self.roots) or ""
-            possible = [name for name in candidates if listings.may_hold(base, name)]
-            there = below(folder, possible, self.roots, listings)
+            there = below(folder, listings.may_hold(base, candidates), self.roots, listings)
             present |= {folder.join(name) for name in there}
             precompiled |= {folder.join(name) for name in there if name.endswith(OF_PRECOMPILED)}
         folders = located(asked_in, self.roots)
