@@ -60,7 +60,11 @@ class Rule:
 
 
 NO_BRANCH = "one torch's branch would be compiled into the binary for all"
-NO_DISPATCH = "the stable ABI has no guards of dispatch keys, and without them a kernel would call itself for ever"
+NO_DISPATCH = (
+    "the facade has no sets of dispatch keys: call the op by findSchemaOrThrow(...).typed<...>().call() below a guard, "
+    "such as at::AutoDispatchBelowADInplaceOrView"
+)
+NO_AUTOCAST = "of autocast the facade has cached_cast, its dtypes and whether it is on"
 NO_CLASS = "the stable ABI has no classes of TorchScript and no intrusive pointers"
 NO_IMPL = "the stable ABI shows a tensor's sizes, dtype and memory, and nothing of its storage or implementation"
 NO_GRAPH = "the stable ABI has no nodes of autograd's graph: a torch::autograd::Function works"
@@ -82,12 +86,15 @@ NO_SCALAR = "torch's stable ABI passes no Scalar: use tensors, or another operat
 RULES = (
     Rule(r"\b(?:TORCH_VERSION|TORCH_ABI_VERSION|AT_CUDA_VERSION)\b", Kind.NEVER, NO_BRANCH),
     Rule(
-        r"\b(?:AutoDispatchBelow\w+|AutoNonVariableTypeMode|(?:Exclude|Include)DispatchKeyGuard)\b",
+        r"\bDispatchKeySet\b|\bredispatch\b|\bcallBoxed\b|\bDispatcher::singleton\s*\(\s*\)\s*\.\s*(?!findSchemaOrThrow\b)\w+",
         Kind.NEVER,
         NO_DISPATCH,
     ),
-    Rule(r"\bDispatchKeySet\b|\bc10::Dispatcher\b|\bfindSchemaOrThrow\b|\bredispatch\b", Kind.NEVER, NO_DISPATCH),
-    Rule(r"\bautocast::\w+|\bcached_cast\b", Kind.NEVER, NO_DISPATCH),
+    Rule(
+        r"\bautocast::(?!cached_cast\b|is_(?:autocast_|cpu_)?enabled\b|get_autocast_(?:gpu_|cpu_)?dtype\b)\w+",
+        Kind.NEVER,
+        NO_AUTOCAST,
+    ),
     Rule(
         r"\bCustomClassHolder\b|\btorch::class_\s*<|\bm\.class_\s*<|\bintrusive_ptr\b|\bmake_intrusive\b",
         Kind.NEVER,
@@ -112,9 +119,13 @@ RULES = (
         Kind.NEVER,
         NO_IMPL,
     ),
-    Rule(r"\.\s*(?:grad_fn|mutable_grad|register_hook)\s*\(", Kind.NEVER, NO_GRAPH),
+    Rule(r"\.\s*(?:grad_fn|mutable_grad|remove_hook)\s*\(", Kind.NEVER, NO_GRAPH),
     Rule(r"\bautograd::(?:Node|Edge|collect_next_edges|create_gradient_edge)\b", Kind.NEVER, NO_GRAPH),
-    Rule(r"\bc10::Sym(?:Int|Float|Bool)\w*\b|_symint\s*\(", Kind.NEVER, "the stable ABI has no symbolic sizes"),
+    Rule(
+        r"\bc10::Sym(?:Float|Bool)\w*\b|\b(?:at|torch)::\w+_symint\s*\(",
+        Kind.NEVER,
+        "the stable ABI has no symbolic sizes",
+    ),
     Rule(r"\bDimname(?:List)?\b", Kind.NEVER, "the stable ABI has no names of dimensions"),
     Rule(
         r"\bmake_generator\b|\bCPUGeneratorImpl\b|\b(?:getDefaultCPU|createCPU|createCUDA)Generator\b",

@@ -163,7 +163,7 @@ REFUSED = {
 UNKNOWN = """#ifdef TORCH_VERSION
 int y;
 #endif
-void k() { at::AutoDispatchBelowADInplaceOrView guard; }"""
+void k() { at::DispatchKeySet keys; }"""
 
 
 def test_what_is_not_supported_is_an_error_that_says_why(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_is_not_supported_is_an_error_that_says_why(tmp_path: Path) -> None
         assert said and all('with torch\'s own headers (opforge: abi="torch")' in line for line in said), (text, errors)
     for expected in (
         'attempt to use poisoned "TORCH_VERSION"',
-        "'AutoDispatchBelowADInplaceOrView' is not a member of 'at'",
+        "'DispatchKeySet' is not a member of 'at'",
     ):
         assert any(expected in line for line in errors), errors
 

@@ -574,3 +574,20 @@ def test_a_generator_is_an_argument_and_a_result_and_no_operators(module: Module
 
 def test_a_pointer_to_a_number_is_that_number(module: ModuleType) -> None:
     assert module.pointed(2.5) == [2.5, None]
+
+
+def test_an_op_calls_itself_below_a_guard(module: ModuleType) -> None:
+    scaled = torch.ops.facade_names.scaled
+    x = torch.arange(3.0, requires_grad=True)
+    y = scaled(x, 3)
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    assert y.tolist() == [0, 3, 6] and first.tolist() == [3, 3, 3]
+    with torch.no_grad():
+        assert not scaled(x, 3).requires_grad
+    assert set(scaled.default.tags) == {torch.Tag.pt2_compliant_tag, torch.Tag.pointwise}
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    with torch.autocast("cpu"):
+        assert scaled(x.to(torch.bfloat16), 2).dtype == torch.float32
+    assert scaled(x.to(torch.bfloat16), 2).dtype == torch.bfloat16
+    assert torch._C._dispatch_tls_local_exclude_set() == excluded
+    torch.library.opcheck(scaled, (x, 3))

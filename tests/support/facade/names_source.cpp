@@ -8,7 +8,9 @@ void declared_early(const at::Tensor& x, at::Tensor& y);
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch_v2.h>
 #include <ATen/OpMathType.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ceil_div.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/MathConstants.h>
@@ -187,8 +189,45 @@ struct Doubles : torch::autograd::Function<Doubles<T>> {
 };
 }  // namespace inner
 
+// A kernel, its derivative and its cast call their op again, each below a guard.
+static Tensor scaled(const Tensor& x, c10::SymInt n) {
+    static auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("facade_names::scaled", "").typed<decltype(scaled)>();
+    return op.call(x, n);
+}
+struct Scaled : torch::autograd::Function<Scaled> {
+    using List = torch::autograd::variable_list;
+    static List forward(torch::autograd::AutogradContext* context, const Tensor& x, c10::SymInt n) {
+        context->saved_data["n"] = n;
+        context->saved_data["sizes"] = x.sym_sizes();
+        at::AutoDispatchBelowADInplaceOrView guard;
+        return {scaled(x, n)};
+    }
+    static List backward(torch::autograd::AutogradContext* context, List grads) {
+        TORCH_CHECK(context->saved_data["sizes"].toList()[0].get().toSymInt() == grads[0].sym_size(0));
+        return {scaled(grads[0], context->saved_data["n"].toSymInt()), Tensor()};
+    }
+};
+TORCH_LIBRARY_IMPL(facade_names, Autograd, m) {
+    m.impl("scaled", [](const Tensor& x, c10::SymInt n) { return Scaled::apply(x, n)[0]; });
+}
+TORCH_LIBRARY_IMPL(facade_names, Autocast, m) { m.impl("scaled", &scaled); }
+TORCH_LIBRARY_IMPL(facade_names, AutocastCPU, m) {
+    m.impl("scaled", [](const Tensor& x, c10::SymInt n) {
+        c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKey::AutocastCPU);
+        return scaled(at::autocast::cached_cast(at::kFloat, x, at::kCPU), n);
+    });
+}
+TORCH_LIBRARY_IMPL(facade_names, CPU, m) {
+    m.impl("scaled", [](const Tensor& x, c10::SymInt n) { return x * n.guard_int(__FILE__, __LINE__); });
+}
+TORCH_LIBRARY_IMPL(facade_names, Meta, m) {
+    m.impl("scaled", [](const Tensor& x, c10::SymInt) { return at::empty_like(x); });
+}
+
 TORCH_LIBRARY(facade_names, m) {
     m.set_python_module("facade_names.fakes", "//names");
+    m.def("scaled(Tensor x, SymInt n) -> Tensor", {at::Tag::pt2_compliant_tag, at::Tag::pointwise});
     m.def("refused(Tensor x, str what) -> Tensor", &refused);
     m.def("length(int[]? list=None) -> int", &length);
     m.def("deduced", [](const Tensor& x, int64_t n) { return std::make_tuple(x * n, n); });

@@ -23,7 +23,7 @@ torch::Tensor twice(torch::Tensor x) { return x * 2; }
 """
 BAD = """#include <torch/extension.h>
 #include "own/helper.h"
-at::AutoDispatchBelowADInplaceOrView guard;
+at::DispatchKeySet keys;
 auto g = at::detail::createCPUGenerator();
 auto n = x.use_count();
 """
@@ -57,7 +57,7 @@ def test_every_line_is_listed_with_its_construct_and_class(tmp_path: Path) -> No
     lines = done.output.splitlines()
     assert done.exit_code == 1
     assert [line.removeprefix(f"{tmp_path}/bad.cpp:").split(": ")[:3] for line in lines[:-1]] == [
-        ["3", "AutoDispatchBelowADInplaceOrView", "never"],
+        ["3", "DispatchKeySet", "never"],
         ["4", "createCPUGenerator", "needs torch 2.13"],
         ["5", "use_count", "never"],
     ]
@@ -124,13 +124,13 @@ def test_a_header_below_the_working_folder_is_found(project: Path, monkeypatch: 
 
 
 def test_the_nearest_of_two_headers_of_one_name_is_the_one_that_is_included(project: Path) -> None:
-    for part, text in (("cpu", "// nothing"), ("gpu", "auto guard = at::AutoDispatchBelowAutograd();")):
+    for part, text in (("cpu", "// nothing"), ("gpu", "auto keys = c10::DispatchKeySet();")):
         (project / part / "include").mkdir(parents=True)
         (project / part / "include" / "checks.h").write_text(text)
         (project / part / "src").mkdir()
         (project / part / "src" / "op.cpp").write_text('#include <torch/extension.h>\n#include "checks.h"\n')
     done = why("--cpu", project / "setup.py")
-    assert "gpu/include/checks.h:1: AutoDispatchBelowAutograd: never" in done.output
+    assert "gpu/include/checks.h:1: DispatchKeySet: never" in done.output
     assert "cpu/include" not in done.output
     (project / "gpu" / "include" / "checks.h").write_text("")
     assert why("--cpu", project / "setup.py").exit_code == 0

@@ -36,8 +36,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice, py::arg("x"));
     ("line", "construct", "kind"),
     [
         ("#if TORCH_VERSION_MINOR >= 12", "TORCH_VERSION_MINOR", Kind.NEVER),
-        ("at::AutoDispatchBelowADInplaceOrView guard;", "AutoDispatchBelowADInplaceOrView", Kind.NEVER),
-        ("auto op = c10::Dispatcher::singleton();", "c10::Dispatcher", Kind.NEVER),
+        ("op.redispatch(keys, x);", "redispatch", Kind.NEVER),
+        ("auto op = c10::Dispatcher::singleton().findOp(n);", "Dispatcher::singleton().findOp", Kind.NEVER),
+        ("at::autocast::clear_cache();", "autocast::clear_cache", Kind.NEVER),
         ("struct S : torch::CustomClassHolder {};", "CustomClassHolder", Kind.NEVER),
         ("torch::nn::Linear layer(3, 4);", "torch::nn::", Kind.NEVER),
         ("torch::jit::script::Module m;", "torch::jit::script", Kind.NEVER),

@@ -73,7 +73,7 @@
 // torch calls what a program has set for it, which none does, or prints the text if a variable asks for it.
 #define C10_LOG_API_USAGE_ONCE(...)                                          \
     [[maybe_unused]] static const bool C10_ANONYMOUS_VARIABLE(opforge_log) = \
-        (static_cast<void>(::std::string(__VA_ARGS__)), true)
+        (static_cast<void>(::std::string(__VA_ARGS__)), true);
 
 namespace c10 {
 inline namespace opforge_facade {

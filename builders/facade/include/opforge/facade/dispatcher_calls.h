@@ -84,7 +84,7 @@ StableIValue put(const T& v) {
         return bits(static_cast<int32_t>(v));
     } else if constexpr (std::is_same_v<T, bool>) {
         return bits(v);
-    } else if constexpr (std::is_integral_v<T>) {
+    } else if constexpr (std::is_integral_v<T> || std::is_same_v<T, SymInt>) {
         return bits(static_cast<int64_t>(v));
     } else {
         static_assert(std::is_floating_point_v<T>, "a value of this type cannot be passed on torch's stable ABI");
@@ -140,6 +140,8 @@ T take(StableIValue v) {
         return static_cast<T>(from_bits<int32_t>(v));
     } else if constexpr (std::is_same_v<T, bool>) {
         return from_bits<bool>(v);
+    } else if constexpr (std::is_same_v<T, SymInt>) {
+        return from_bits<int64_t>(v);
     } else if constexpr (std::is_integral_v<T>) {
         auto i = from_bits<int64_t>(v);
         if constexpr (sizeof(T) < sizeof(int64_t)) {

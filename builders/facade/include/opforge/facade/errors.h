@@ -31,7 +31,7 @@ inline namespace opforge_facade {
 // type_infos are compared by name. The inline namespace gives it another one.
 class Error : public std::exception {
 public:
-    explicit Error(std::string text) : text_(std::move(text)) {}
+    explicit Error(std::string text, const std::string& = {}) : text_(std::move(text)) {}  // and a backtrace
     const char* what() const noexcept override { return text_.c_str(); }
     const char* what_without_backtrace() const noexcept { return text_.c_str(); }
     const std::string& msg() const noexcept { return text_; }

@@ -82,6 +82,7 @@
 #include "complex_functions.h"
 #include "context.h"
 #include "dispatch.h"
+#include "dispatching.h"
 #include "factories.h"
 #include "fft.h"
 #include "function.h"

@@ -175,5 +175,9 @@ template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
 Tensor tensor(T value, const TensorOptions& options = {}) {
     return facade::tensor_of(&value, 1, {}, options);
 }
+template <class T>
+Tensor tensor(c10::complex<T> value, const TensorOptions& options = {}) {
+    return facade::tensor_of(&value, 1, {}, options);
+}
 }  // namespace opforge_facade
 }  // namespace at

@@ -25,6 +25,8 @@ public:
     BasicIValue(std::string v) : value_(std::move(v)) {}
     BasicIValue(at::Tensor v) : value_(std::move(v)) {}
     BasicIValue(IntArrayRef v) : value_(v.vec()) {}
+    BasicIValue(SymInt v) : value_(static_cast<int64_t>(v)) {}
+    BasicIValue(SymIntArrayRef v) : BasicIValue(asIntArrayRefSlow(v)) {}
     BasicIValue(std::vector<int64_t> v) : value_(std::move(v)) {}
     BasicIValue(std::vector<double> v) : value_(std::move(v)) {}
     BasicIValue(std::vector<at::Tensor> v) : value_(std::move(v)) {}
@@ -44,6 +46,10 @@ public:
     bool isTensor() const { return std::holds_alternative<at::Tensor>(value_); }
     bool isIntList() const { return std::holds_alternative<std::vector<int64_t>>(value_); }
     int64_t toInt() const { return get<int64_t>("Int"); }
+    SymInt toSymInt() const { return toInt(); }
+    std::vector<SymInt> toSymIntVector() const {
+        return fromIntArrayRefSlow(get<std::vector<int64_t>>("IntList")).vec();
+    }
     double toDouble() const { return get<double>("Double"); }
     bool toBool() const { return get<bool>("Bool"); }
     const std::string& toStringRef() const { return get<std::string>("String"); }
@@ -53,6 +59,9 @@ public:
     std::vector<double> toDoubleVector() const { return get<std::vector<double>>("DoubleList"); }
     std::vector<at::Tensor> toTensorVector() const { return get<std::vector<at::Tensor>>("TensorList"); }
     List<at::Tensor> toTensorList() const { return List<at::Tensor>(get<std::vector<at::Tensor>>("TensorList")); }
+    // A list's elements, each of which `get` returns.
+    struct Element;
+    std::vector<Element> toList() const;
     ScalarType toScalarType() const { return static_cast<ScalarType>(toInt()); }
     Scalar toScalar() const {
         return isInt()      ? Scalar(toInt())
@@ -85,6 +94,29 @@ private:
                  std::vector<double>, std::vector<at::Tensor>, Scalar>
         value_;
 };
+template <int N>
+struct BasicIValue<N>::Element {
+    BasicIValue value;
+    BasicIValue get() const { return value; }
+    operator BasicIValue() const { return value; }
+};
+template <int N>
+std::vector<typename BasicIValue<N>::Element> BasicIValue<N>::toList() const {
+    std::vector<Element> list;
+    auto add = [&](const auto& elements) {
+        for (const auto& element : elements) {
+            list.push_back({BasicIValue(element)});
+        }
+    };
+    if (isIntList()) {
+        add(toIntVector());
+    } else if (std::holds_alternative<std::vector<double>>(value_)) {
+        add(toDoubleVector());
+    } else {
+        add(toTensorVector());
+    }
+    return list;
+}
 using IValue = BasicIValue<>;
 }  // namespace opforge_facade
 }  // namespace c10

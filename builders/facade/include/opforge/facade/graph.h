@@ -110,6 +110,18 @@ void Tensor::retain_grad() const {
         python::called(python::attribute(python::from_tensor(*this).get(), "retain_grad").get());
     });
 }
+template <class F>
+unsigned Tensor::register_hook(F&& hook) const {
+    namespace python = ::opforge_facade_python;
+    return python::in_python("register_hook()", [this, &hook] {
+        const python::Ref function = pybind11::facade::as_function(std::forward<F>(hook));
+        const python::Ref handle =
+            python::called(python::attribute(python::from_tensor(*this).get(), "register_hook").get(), function);
+        unsigned number = 0;
+        python::Convert<unsigned>::load(python::attribute(handle.get(), "id").get(), true, number);
+        return number;
+    });
+}
 template <int>
 std::string Tensor::name() const {
     namespace python = ::opforge_facade_python;
@@ -135,18 +147,20 @@ void manual_seed(uint64_t seed) {
 
 namespace c10 {
 inline namespace opforge_facade {
-template <int>
-class BasicInferenceMode {
+namespace facade {
+// One of torch's guards until the end of its block: a context manager of torch._C, which `make` returns.
+OPFORGE_IF_USED
+class BasicGuard {
 public:
-    explicit BasicInferenceMode(bool enabled = true) {
+    template <class F>
+    BasicGuard(const char* what, F make) {
         namespace python = ::opforge_facade_python;
-        python::in_python("InferenceMode", [this, enabled] {
-            guard_ = python::called(python::attribute(python::imported("torch._C").get(), "_InferenceMode").get(),
-                                    python::flag(enabled));
+        python::in_python(what, [&] {
+            guard_ = make(python::imported("torch._C"));
             python::called(python::attribute(guard_.get(), "__enter__").get());
         });
     }
-    ~BasicInferenceMode() {
+    ~BasicGuard() {
         namespace python = ::opforge_facade_python;
         python::Gil gil;
         const python::Ref nothing = python::Ref::borrow(python::none());
@@ -155,15 +169,32 @@ public:
                                                                 static_cast<PyObject*>(nullptr)));
         python::Ref(std::move(guard_));
     }
-    BasicInferenceMode(const BasicInferenceMode&) = delete;
-    BasicInferenceMode& operator=(const BasicInferenceMode&) = delete;
-    static bool is_enabled() {
-        return facade::torch_function<bool()>("InferenceMode", "_ZN3c1013InferenceMode10is_enabledEv", "libc10.so")();
-    }
+    BasicGuard(const BasicGuard&) = delete;
+    BasicGuard& operator=(const BasicGuard&) = delete;
 
 private:
     ::opforge_facade_python::Ref guard_;
 };
-using InferenceMode = BasicInferenceMode<0>;
+using Guard = BasicGuard<>;
+// Returns a guard's object of torch._C by its name.
+template <class... A>
+::opforge_facade_python::Ref guard_object(const ::opforge_facade_python::Ref& torch, const char* name,
+                                          const A&... with) {
+    namespace python = ::opforge_facade_python;
+    return python::called(python::attribute(torch.get(), name).get(), with...);
+}
+}  // namespace facade
+OPFORGE_IF_USED
+class BasicInferenceMode : facade::Guard {
+public:
+    explicit BasicInferenceMode(bool enabled = true)
+        : facade::Guard("InferenceMode", [enabled](const ::opforge_facade_python::Ref& torch) {
+              return facade::guard_object(torch, "_InferenceMode", ::opforge_facade_python::flag(enabled));
+          }) {}
+    static bool is_enabled() {
+        return facade::torch_function<bool()>("InferenceMode", "_ZN3c1013InferenceMode10is_enabledEv", "libc10.so")();
+    }
+};
+using InferenceMode = BasicInferenceMode<>;
 }  // namespace opforge_facade
 }  // namespace c10

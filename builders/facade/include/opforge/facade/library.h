@@ -81,7 +81,7 @@ std::string schema_type() {
         return "MemoryFormat";
     } else if constexpr (std::is_same_v<T, c10::Device>) {
         return "Device";
-    } else if constexpr (std::is_integral_v<T>) {
+    } else if constexpr (std::is_integral_v<T> || std::is_same_v<T, c10::SymInt>) {
         return "int";
     } else {
         static_assert(
@@ -300,31 +300,59 @@ inline Declared& declared(const std::string& name) {
 
 namespace c10 {
 inline namespace opforge_facade {
-// The keys for which a source registers a kernel. There is no way to exclude or redispatch to them.
+// The keys that guards take (dispatching.h). A number here is the facade's own: torch is asked by the name.
+#define OPFORGE_DISPATCH_KEYS(k)                                                                                       \
+    k(Undefined) k(CPU) k(CUDA) k(HIP) k(XPU) k(MPS) k(Meta) k(PrivateUse1) k(QuantizedCPU) k(QuantizedCUDA)           \
+        k(SparseCPU) k(SparseCUDA) k(SparseCsrCPU) k(SparseCsrCUDA) k(BackendSelect) k(Python) k(Functionalize)        \
+            k(ADInplaceOrView) k(Autograd) k(AutogradOther) k(AutogradCPU) k(AutogradCUDA) k(AutogradXPU)              \
+                k(AutogradMPS) k(AutogradPrivateUse1) k(AutogradNestedTensor) k(Tracer) k(AutocastCPU) k(AutocastCUDA) \
+                    k(AutocastXPU) k(AutocastMPS) k(AutocastPrivateUse1) k(CompositeImplicitAutograd)                  \
+                        k(CompositeExplicitAutograd)
+#define OPFORGE_ONE_KEY(name) name,
 enum class DispatchKey : uint16_t {
-    CPU,
-    CUDA,
-    Meta,
-    Autograd,
-    AutogradCPU,
-    AutogradCUDA,
-    CompositeImplicitAutograd,
-    CompositeExplicitAutograd,
-    AutocastCPU,
-    AutocastCUDA,
-    Autocast,
-    CatchAll,
-    XPU,
-    MPS,
-    PrivateUse1,
-    QuantizedCPU,
-    SparseCPU
+    OPFORGE_DISPATCH_KEYS(OPFORGE_ONE_KEY) Autocast = AutocastCUDA,
+    CatchAll = Undefined,
+    DefaultBackend = CompositeExplicitAutograd
 };
+#undef OPFORGE_ONE_KEY
+OPFORGE_IF_USED
+const char* toString(DispatchKey key) {
+#define OPFORGE_ONE_KEY(name) #name,
+    static const char* const names[] = {OPFORGE_DISPATCH_KEYS(OPFORGE_ONE_KEY)};
+#undef OPFORGE_ONE_KEY
+    return names[static_cast<size_t>(key)];
+}
 }  // namespace opforge_facade
 }  // namespace c10
 
+namespace at {
+inline namespace opforge_facade {
+using c10::DispatchKey;
+#define OPFORGE_TAGS(t)                                                                                              \
+    t(core) t(data_dependent_output) t(dynamic_output_shape) t(flexible_layout) t(generated) t(inplace_view)         \
+        t(maybe_aliasing_or_mutating) t(needs_contiguous_strides) t(needs_exact_strides) t(needs_fixed_stride_order) \
+            t(nondeterministic_bitwise) t(nondeterministic_seeded) t(pointwise) t(pt2_compliant_tag) t(view_copy)
+#define OPFORGE_ONE_TAG(name) name,
+enum class Tag { OPFORGE_TAGS(OPFORGE_ONE_TAG) };
+#undef OPFORGE_ONE_TAG
+OPFORGE_IF_USED
+const char* toString(Tag tag) {
+#define OPFORGE_ONE_TAG(name) #name,
+    static const char* const names[] = {OPFORGE_TAGS(OPFORGE_ONE_TAG)};
+#undef OPFORGE_ONE_TAG
+    return names[static_cast<size_t>(tag)];
+}
+}  // namespace opforge_facade
+}  // namespace at
+
 namespace torch {
 inline namespace opforge_facade {
+// The namespaces in which this library's blocks are registered, where a second version in a process has another one.
+OPFORGE_IF_USED
+std::map<std::string, std::string>& renamed() {
+    static std::map<std::string, std::string> all;
+    return all;
+}
 
 OPFORGE_IF_USED
 class BasicLibrary {
@@ -332,6 +360,12 @@ public:
     enum Kind { DEF, IMPL, FRAGMENT };
     BasicLibrary(Kind kind, std::string ns, const char* key, const char* file, uint32_t line)
         : ns_(std::move(ns)), key_(key ? key : ""), file_(file), line_(line) {
+        // torch's names for other keys, which it does not know as text
+        if (key_ == "Autocast") {
+            key_ = "AutocastCUDA";
+        } else if (key_ == "DefaultBackend") {
+            key_ = "CompositeExplicitAutograd";
+        }
         c10::facade::check_numbers_once();
         AOTITorchError code = AOTI_TORCH_SUCCESS;
         if (kind == DEF) {
@@ -362,6 +396,22 @@ public:
     }
     BasicLibrary& impl_abstract_pystub(const char* module, const char* context = "") & {
         return set_python_module(module, context);
+    }
+    // Tags are advice to compilers. The stable ABI of torch 2.10 passes none: torch's Python module does, as in
+    // def_unknown, and without it there are none.
+    BasicLibrary& def(const std::string& typed, const std::vector<at::Tag>& tags) & {
+        const std::string schema = local(typed);
+        if (tags.empty() || !def_by_python(schema, "", tags)) {
+            def(typed);
+        }
+        return *this;
+    }
+    template <class F>
+    BasicLibrary& def(const std::string& typed, F f, const std::vector<at::Tag>& tags) & {
+        const std::string schema = local(typed);
+        def(schema, tags);
+        composite().impl(schema.substr(0, schema.find('(')), std::move(f));
+        return *this;
     }
     template <class F>
     BasicLibrary& def(const std::string& typed, F f) & {
@@ -397,6 +447,8 @@ public:
 
     // The block's own namespace. A second version of an op in a process is registered in another one.
     const char* own = nullptr;
+    // For calls by the source's own names (dispatching.h).
+    void keep_name() const { renamed()[own] = ns_; }
 
 private:
     // A name without the block's own namespace, which may be written before it.
@@ -419,21 +471,31 @@ private:
     // runs, so the GIL is not handed to a thread that waits for the dynamic loader's lock. Without torch's Python
     // module the schema says that each tensor may change.
     void def_unknown(const std::string& schema, const std::string& changing) {
+        if (!def_by_python(schema, "CONSERVATIVE", {})) {
+            def(changing);
+        }
+    }
+    // Returns whether there was torch's Python module to define an op.
+    bool def_by_python(const std::string& schema, const char* alias_analysis, const std::vector<at::Tag>& tags) {
         namespace py = ::opforge_facade_python;
         if (!opforge_Py_IsInitialized || !opforge_Py_IsInitialized()) {
-            def(changing);
-            return;
+            return false;
         }
         py::Gil gil;
         py::Ref opened = opened_by_python("FRAGMENT", "");
         if (!opened) {
-            def(changing);
-            return;
+            return false;
         }
-        py::called(py::attribute(opened.get(), "define").get(), python_string(schema), python_string("CONSERVATIVE"),
-                   py::checked(opforge_PyTuple_New(0)));
+        py::Ref objects = py::checked(opforge_PyTuple_New(static_cast<OpforgePySize>(tags.size())));
+        for (size_t i = 0; i < tags.size(); ++i) {
+            py::Ref tag = py::attribute(py::attribute(py::imported("torch._C").get(), "Tag").get(), toString(tags[i]));
+            py::checked(opforge_PyTuple_SetItem(objects.get(), static_cast<OpforgePySize>(i), tag.release()));
+        }
+        py::called(py::attribute(opened.get(), "define").get(), python_string(schema), python_string(alias_analysis),
+                   objects);
         of_python_.push_back(opened.release());
         remember(schema);
+        return true;
     }
     // The stable ABI does not pass dictionaries and tuples, and torch's Python module does: the kernel is a C function
     // of Python's. It is called with values of Python's, and lets go of the GIL while the C++ function runs, as
@@ -570,6 +632,7 @@ public:
     void fill(opforge::Registration& registration) const override {
         Library& library = static_cast<BasicRegistered<>&>(registration).library;
         library.own = ns;
+        library.keep_name();
         fill_(library);
     }
     void describe(std::string& lines) const override { lines.append(ns).append("\n"); }

@@ -70,6 +70,17 @@ public:
     bool not_equal(const O& o) const {
         return !equal(o);
     }
+#define OPFORGE_OBJECT_OPERATORS(o) \
+    o(+, Add) o(-, Subtract) o(*, Multiply) o(/, TrueDivide) o(&, And) o(|, Or) o(^, Xor) o(<<, Lshift) o(>>, Rshift)
+#define OPFORGE_OBJECT_OPERATOR(symbol, name)                 \
+    template <class O>                                        \
+    object operator symbol(const object_api<O>& other) const; \
+    template <class O>                                        \
+    object operator symbol## = (const object_api<O>& other);
+    OPFORGE_OBJECT_OPERATORS(OPFORGE_OBJECT_OPERATOR)
+#undef OPFORGE_OBJECT_OPERATOR
+    object operator-() const;
+    object operator~() const;
 
 private:
     PyObject* pointer() const { return static_cast<const D&>(*this).ptr(); }
@@ -109,6 +120,30 @@ public:
 private:
     facade::Ref kept_;
 };
+namespace facade {
+// As pybind11's, an operator such as += returns the result, and assigns it to nothing.
+#define OPFORGE_OBJECT_OPERATOR(symbol, name)                                                          \
+    template <class D>                                                                                 \
+    template <class O>                                                                                 \
+    object object_api<D>::operator symbol(const object_api<O>& other) const {                          \
+        return checked(opforge_PyNumber_##name(pointer(), static_cast<const O&>(other).ptr()));        \
+    }                                                                                                  \
+    template <class D>                                                                                 \
+    template <class O>                                                                                 \
+    object object_api<D>::operator symbol## = (const object_api<O>& other) {                           \
+        return checked(opforge_PyNumber_InPlace##name(pointer(), static_cast<const O&>(other).ptr())); \
+    }
+OPFORGE_OBJECT_OPERATORS(OPFORGE_OBJECT_OPERATOR)
+#undef OPFORGE_OBJECT_OPERATOR
+template <class D>
+object object_api<D>::operator-() const {
+    return checked(opforge_PyNumber_Negative(pointer()));
+}
+template <class D>
+object object_api<D>::operator~() const {
+    return checked(opforge_PyNumber_Invert(pointer()));
+}
+}  // namespace facade
 template <class T>
 T reinterpret_borrow(handle h) {
     return T(facade::Ref::borrow(h.ptr()));

@@ -21,6 +21,8 @@ using OptionalTensorRef = std::optional<Tensor>;
 using c10::Device;
 using c10::Generator;
 using c10::Scalar;
+using c10::SymInt;
+using c10::SymIntArrayRef;
 
 using torch::headeronly::DefaultPtrTraits;
 #if defined(__CUDACC__) || defined(__HIPCC__)
@@ -230,6 +232,11 @@ public:
         auto s = strides();
         return s[facade::wrapped_dim(i, s.size(), false)];
     }
+    SymIntArrayRef sym_sizes() const { return c10::fromIntArrayRefSlow(sizes()); }
+    SymIntArrayRef sym_strides() const { return c10::fromIntArrayRefSlow(strides()); }
+    SymInt sym_size(int64_t i) const { return size(i); }
+    SymInt sym_stride(int64_t i) const { return stride(i); }
+    SymInt sym_numel() const { return numel(); }
     int64_t storage_offset() const {
         int64_t n;
         facade::check(aoti_torch_get_storage_offset(handle(), &n), "storage_offset()");
@@ -337,6 +344,9 @@ public:
     Tensor grad() const;
     template <int N = 0>
     void retain_grad() const;
+    // Returns the hook's number. The hook lives as long as the gradient's node.
+    template <class F>
+    unsigned register_hook(F&& hook) const;
     template <int N = 0>
     std::string name() const;
     Tensor& requires_grad_(bool r = true) const { return set_requires_grad(r); }

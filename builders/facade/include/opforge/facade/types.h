@@ -127,6 +127,29 @@ private:
 };
 using OptionalIntArrayRef = OptionalArrayRef<int64_t>;
 
+// The stable ABI has no symbolic sizes: a size is the number that it has in this call.
+class SymInt {
+public:
+    SymInt(int64_t value = 0) : value_(value) {}
+    operator int64_t() const { return value_; }
+    int64_t guard_int(const char*, int64_t) const { return value_; }
+    int64_t expect_int() const { return value_; }
+    std::optional<int64_t> maybe_as_int() const { return value_; }
+    bool is_symbolic() const { return false; }
+
+private:
+    int64_t value_;
+};
+using SymIntArrayRef = ArrayRef<SymInt>;
+using OptionalSymIntArrayRef = OptionalArrayRef<SymInt>;
+static_assert(sizeof(SymInt) == sizeof(int64_t));
+inline SymIntArrayRef fromIntArrayRefSlow(IntArrayRef list) {
+    return {reinterpret_cast<const SymInt*>(list.data()), list.size()};
+}
+inline IntArrayRef asIntArrayRefSlow(SymIntArrayRef list, const char* = nullptr, int64_t = 0) {
+    return {reinterpret_cast<const int64_t*>(list.data()), list.size()};
+}
+
 template <class T>
 class SmallVectorImpl : public std::vector<T> {
 public:
