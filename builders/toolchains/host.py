@@ -121,7 +121,8 @@ class HostToolchain(Toolchain):
         if "linux" not in system:
             return f"{self.argv[0]} builds for {system or machine}, and opforge builds libraries for Linux only"
         if needed != machine:
-            return f"{self.argv[0]} compiles for {machine}, not for {needed or arch[0]}"
+            advice = "Build with --portable, or set CXX to a compiler for it"
+            return f"{self.argv[0]} compiles for {machine}, not for {needed or arch[0]}. {advice}"
         return None
 
     def environment(self) -> tuple[tuple[str, str], ...]:

@@ -57,7 +57,7 @@ PROMISES = [
             "An error in the source is shown as one diagnostic",
             BUILDS + "test_an_error_in_the_source_is_one_diagnostic_with_its_lines",
         ),
-        ("Sources for pybind and ATen work unchanged.", BUILDS + "test_a_source_for_pybind_and_aten_works_unchanged"),
+        ("Sources for pybind and ATen work unchanged", BUILDS + "test_a_source_for_pybind_and_aten_works_unchanged"),
         (
             "Each installs its requirements into `.venv`",
             "unit/project/test_makefile.py::test_a_target_installs_what_it_needs_and_only_once",
@@ -302,11 +302,11 @@ PROMISES = [
             FAULTS + "test_what_is_removed_is_the_stores_own_and_no_link_is_followed",
         ),
         (
-            "A store with a link to a folder inside is refused",
+            "It writes into no store with a link to a folder inside",
             FAULTS + "test_a_store_behind_a_link_works_and_one_with_a_link_inside_is_refused",
         ),
         (
-            "So is a folder that holds other files and no store.",
+            "A folder that holds other files and no store is refused.",
             FAULTS + "test_a_folder_that_holds_other_files_is_no_store",
         ),
         (

@@ -374,7 +374,8 @@ def test_a_compiler_that_cannot_be_executed_is_reported(tmp_path, bin):
 
 def test_the_problem_with_a_target_names_it_and_the_compilers_own(tmp_path, bin):
     problem = toolchain(tmp_path).target_problem("cpu", ("aarch64",))
-    assert problem == f"{bin}/g++ compiles for x86_64, not for aarch64"
+    advice = "Build with --portable, or set CXX to a compiler for it"
+    assert problem == f"{bin}/g++ compiles for x86_64, not for aarch64. {advice}"
     assert toolchain(tmp_path).target_problem("cuda", ()) == f"{bin}/g++ compiles for the CPU, not for cuda"
     assert toolchain(tmp_path).target_problem("cpu", ("x86-64-v3",)) is None
     assert toolchain(tmp_path).target_problem("cpu", ()) is None
