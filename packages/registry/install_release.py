@@ -75,7 +75,7 @@ def _signed_anew(installed: Installed, choice: Choice) -> Installed:
     return renewed
 
 
-def _withdrawal(verified: Verified) -> dict[str, str]:
+def _withdrawal(verified: Verified) -> dict[str, Any]:
     """Returns the fields of an installed release for what its signer has withdrawn."""
     return {"withdrawn": verified.withdrawn, "stops": CHOOSING if verified.withdrawn else ""}
 
