@@ -272,6 +272,7 @@ def _from_checkout(
         problem = _checkout_problem(choice.folder, choice.metadata.files, choice.metadata.algorithm)
         problem = problem or attempt.refusal(choice.folder)
         if problem:
+            attempt.needs_more = True  # its files are not among what is compared
             attempt.reasons.append(f"{choice.folder}: {problem}")
             continue
         # The same name in every process: what is remembered has it.

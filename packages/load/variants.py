@@ -35,7 +35,7 @@ class Attempt:
         self.is_per_device = False
         """Whether another current device may need another variant."""
         self.needs_more = False
-        """Whether more than the machine's processor and torch decided: devices, or other Python packages."""
+        """Whether more than the machine's processor and torch decided: devices, Python packages, what another lacks."""
         self.scope = ""
         """What the folder is for in which the release that was tried last is installed; or a checkout."""
         self.load_needed: Callable[[Dependency], ModuleType] | None = None
@@ -90,6 +90,7 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
             choice, problem = _compared(choice)
         problem = problem or id_problem(choice.module, choice.content)
         if problem:
+            attempt.needs_more |= not decision.problem  # its files, or what it requires, may be there next time
             reasons.append(f"{choice.where}: {problem}")
             continue
         try:
@@ -97,12 +98,14 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
             around = _with_needed(name, choice, attempt)
             module = import_tree(folder, choice.module, choice.has_bytecode, around, choice.content, choice.version)
         except OSError as error:  # dlopen's, for one: the next variant may load
+            attempt.needs_more = True
             reasons.append(f"{choice.where}: {error}")
             continue
         except KernelDependencyError:
             raise
         except Exception as error:
             if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
+                attempt.needs_more = True
                 reasons.append(f"{choice.where}: it cannot be built here: {error}")
                 continue
             raise _import_failed(name, choice.folder, error) from error

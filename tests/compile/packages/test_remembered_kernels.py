@@ -87,6 +87,12 @@ def test_a_newer_release_is_taken(kernels, monkeypatch):
     assert loaded() == "1"
 
 
+def test_what_a_better_one_lacks_may_be_there_next_time(kernels, monkeypatch):
+    kernels()
+    kernels("1.2", python_depends='["opforge-not-there-yet"]')
+    assert loaded() == "1" and not remembered(monkeypatch)
+
+
 def test_one_that_appears_in_a_folder_that_comes_before_is_taken(kernels, monkeypatch, tmp_path):
     kernels()
     first = str(tmp_path / "first")
