@@ -201,7 +201,7 @@ def _is_shipped(answer: Answer) -> bool:
 
 
 def _shortest_absent(names: Iterable[str], folders: Collection[str], disk: Disk) -> tuple[str, ...]:
-    """Returns the first part of each relative path that is in none of the folders, with a slash; else the whole path."""
+    """Returns of each relative path the first part that is in none of the folders, with a slash; else all of it."""
     is_there = functools.cache(lambda head: any(disk.exists(os.path.join(folder, head)) for folder in folders))
 
     def shortest(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from opforge.builders.declaration import abi
 from opforge.builders.declaration.kernel_roots import OPFORGE_ABI
 
-DIGESTS = {1: "e1f5ba3220a3ec42", 2: "8000a0c33e790969"}
+DIGESTS = {1: "e1f5ba3220a3ec42", 2: "d8ab8cf62bf296a0"}
 """Number -> the digest of the headers without comments and white space. Before a release, change the last one; after
 it, add a number here and in builders/declaration/abi.py."""
 
