@@ -404,6 +404,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         kept = x;
         return std::vector<double*>{&kept, nullptr};
     });
+    m.def("dispatched", [](const std::string& name, const Tensor& x) {  // as if each op took a number
+        return c10::Dispatcher::singleton()
+            .findSchemaOrThrow(name.c_str(), "")
+            .typed<Tensor(const Tensor&, double)>()
+            .call(x, 2.0);
+    });
     m.def("drawn", [](const Tensor& x, std::optional<at::Generator> generator) { return at::bernoulli(x, generator); });
     graph_and_settings(m);
 }
