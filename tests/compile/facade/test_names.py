@@ -591,3 +591,25 @@ def test_an_op_calls_itself_below_a_guard(module: ModuleType) -> None:
     assert scaled(x.to(torch.bfloat16), 2).dtype == torch.bfloat16
     assert torch._C._dispatch_tls_local_exclude_set() == excluded
     torch.library.opcheck(scaled, (x, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("facade_names::scaled", r"has the arguments \(Tensor, int\), and the C\+\+ function has \(Tensor, float\)"),
+        ("aten::relu", r"has the arguments \(Tensor\), and the C\+\+ function has \(Tensor, float\)"),
+        ("facade_names::missing", "Could not find schema for facade_names::missing$"),
+    ],
+)
+def test_a_call_that_does_not_fit_its_schema_is_an_error(module: ModuleType, name: str, text: str) -> None:
+    with pytest.raises(RuntimeError, match=text):
+        module.dispatched(name, torch.ones(2))
+
+
+def test_a_hook_and_operators_of_objects(module: ModuleType) -> None:
+    x = torch.ones(2, requires_grad=True)
+    module.hooked(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [6, 6]
+    assert module.combined(7, 2) == [9, 5, 14, 3.5, 2, 28, -7, -8]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        module.combined(7, "a")

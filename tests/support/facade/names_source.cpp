@@ -404,6 +404,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         kept = x;
         return std::vector<double*>{&kept, nullptr};
     });
+    m.def("dispatched", [](const std::string& name, const Tensor& x) {  // as if each op took a number
+        return c10::Dispatcher::singleton()
+            .findSchemaOrThrow(name.c_str(), "")
+            .typed<Tensor(const Tensor&, double)>()
+            .call(x, 2.0);
+    });
+    m.def("hooked", [](const Tensor& x) {
+        const Tensor y = x * 3;
+        y.register_hook([](const Tensor& gradient) { return gradient * 2; });
+        return y;
+    });
+    m.def("combined", [](const py::object& a, const py::object& b) {
+        py::list all;
+        all += py::make_tuple(a + b, a - b, a * b, a / b, a & b, a << b, -a, ~a);
+        return all;
+    });
     m.def("drawn", [](const Tensor& x, std::optional<at::Generator> generator) { return at::bernoulli(x, generator); });
     graph_and_settings(m);
 }

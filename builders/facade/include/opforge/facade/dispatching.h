@@ -18,6 +18,7 @@ public:
     TypedOperatorHandle(std::string name, std::string overload)
         : name_(std::move(name)), overload_(std::move(overload)) {}
     R call(A... arguments) const {
+        compare();
         if constexpr (std::is_reference_v<R>) {  // what it returns is the tensor that it changes
             at::facade::call<bare<R>>(name_.c_str(), overload_.c_str(), static_cast<const bare<A>&>(arguments)...);
             return first_changed(arguments...);
@@ -35,6 +36,34 @@ public:
     }
 
 private:
+    // 64 bits would be read as another type without a word. This is not done where the handle is made: that is a
+    // static's initializer, where one thread would wait for the GIL, and one that has it for the static.
+    void compare() const {
+        namespace python = ::opforge_facade_python;
+        if (__atomic_load_n(&is_compared_, __ATOMIC_ACQUIRE) || at::in_parallel_region() || !opforge_Py_IsInitialized ||
+            !opforge_Py_IsInitialized()) {
+            return;
+        }
+        opforge_facade_detail::Declared declared;
+        try {
+            python::in_python("findSchemaOrThrow", [&] {
+                auto text = [](const std::string& t) {
+                    return python::checked(
+                        opforge_PyUnicode_FromStringAndSize(t.data(), static_cast<OpforgePySize>(t.size())));
+                };
+                const python::Ref schema =
+                    python::called(python::attribute(python::imported("torch._C").get(), "_get_schema").get(),
+                                   text(name_), text(overload_));
+                const python::Ref shown = python::checked(opforge_PyObject_Str(schema.get()));
+                python::Convert<std::string>::load(shown.get(), true, declared.schema);
+            });
+        } catch (const Error&) {
+            facade::fail(facade::text("Could not find schema for ", name_, overload_.empty() ? "" : ".", overload_));
+        }
+        declared.functions.push_back(opforge_facade_detail::Boxed<int, R(A...)>::arguments());
+        opforge_facade_detail::compare(name_, declared);
+        __atomic_store_n(&is_compared_, true, __ATOMIC_RELEASE);
+    }
     template <class T, class... B>
     static at::Tensor& first_changed(T& first, B&... rest) {
         if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -44,6 +73,7 @@ private:
         }
     }
     std::string name_, overload_;
+    mutable bool is_compared_ = false;
 };
 class OperatorHandle {
 public:
@@ -56,7 +86,7 @@ public:
 private:
     std::string name_, overload_;
 };
-// The op is looked up at the call: one that does not exist is an error there.
+// The op is looked up, and its schema compared, at the first call: what does not fit is an error there.
 class Dispatcher {
 public:
     static Dispatcher& singleton() {

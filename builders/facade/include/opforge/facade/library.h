@@ -486,10 +486,12 @@ private:
         if (!opened) {
             return false;
         }
-        py::Ref objects = py::checked(opforge_PyTuple_New(static_cast<OpforgePySize>(tags.size())));
-        for (size_t i = 0; i < tags.size(); ++i) {
-            py::Ref tag = py::attribute(py::attribute(py::imported("torch._C").get(), "Tag").get(), toString(tags[i]));
-            py::checked(opforge_PyTuple_SetItem(objects.get(), static_cast<OpforgePySize>(i), tag.release()));
+        py::Ref all = py::attribute(py::imported("torch._C").get(), "Tag");
+        py::Ref objects = py::checked(opforge_PyList_New(0));
+        for (const at::Tag tag : tags) {
+            if (py::Ref object = py::attribute_or_none(all.get(), toString(tag))) {  // this torch may not have it
+                py::checked(opforge_PyList_Append(objects.get(), object.get()));
+            }
         }
         py::called(py::attribute(opened.get(), "define").get(), python_string(schema), python_string(alias_analysis),
                    objects);
