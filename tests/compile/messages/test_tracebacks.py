@@ -124,7 +124,7 @@ def test_the_users_own_error_is_still_the_context(script):
 def test_an_interrupt_of_a_build_shows_the_users_line(tmp_path):
     source = "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/ops.h>\n"
     text_files.write(tmp_path, "slow.cpp", source + 'STABLE_TORCH_LIBRARY(slow, m) { m.def("f() -> ()"); }\n')
-    code = "import opforge\nprint('go', flush=True)\nopforge.load('slow', 'slow.cpp', extra_cflags=['-DN=1'])\n"
+    code = "import opforge\nprint('go', flush=True)\nopforge.load('slow', 'slow.cpp', extra_cflags=['-DNUMBER=1'])\n"
     path = text_files.write(tmp_path, "script.py", code)
     process = subprocess.Popen(
         [sys.executable, path],
