@@ -88,27 +88,11 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         problem = decision.problem or _requirement_problem(choice.candidate.python_depends)
         if not problem and choice.installed:
             choice, problem = _compared(choice)
-        problem = problem or id_problem(choice.module, choice.content)
-        if problem:
+        module = problem or id_problem(choice.module, choice.content) or _imported(name, choice, attempt)
+        if isinstance(module, str):
             attempt.needs_more |= not decision.problem  # its files, or what it requires, may be there next time
-            reasons.append(f"{choice.where}: {problem}")
+            reasons.append(f"{choice.where}: {module}")
             continue
-        try:
-            folder = os.path.join(choice.folder, choice.inner) if choice.inner else choice.folder
-            around = _with_needed(name, choice, attempt)
-            module = import_tree(folder, choice.module, choice.has_bytecode, around, choice.content, choice.version)
-        except OSError as error:  # dlopen's, for one: the next variant may load
-            attempt.needs_more = True
-            reasons.append(f"{choice.where}: {error}")
-            continue
-        except KernelDependencyError:
-            raise
-        except Exception as error:
-            if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
-                attempt.needs_more = True
-                reasons.append(f"{choice.where}: it cannot be built here: {error}")
-                continue
-            raise _import_failed(name, choice.folder, error) from error
         log.debug("%s: %s", name, choice.where)
         attempt.choice = choice
         # Sources are built by whatever compiler is here.
@@ -116,6 +100,22 @@ def best(name: str, variants: Sequence[Loadable], label: str | None, attempt: At
         attempt.needs_more |= bool(choice.candidate.depends)
         return module
     return None
+
+
+def _imported(name: str, choice: Loadable, attempt: Attempt) -> ModuleType | str:
+    """Returns the module of a variant, or why it cannot be loaded: the next one may be. Raises KernelLoadError."""
+    try:
+        folder = os.path.join(choice.folder, choice.inner) if choice.inner else choice.folder
+        around = _with_needed(name, choice, attempt)
+        return import_tree(folder, choice.module, choice.has_bytecode, around, choice.content, choice.version)
+    except OSError as error:  # dlopen's, for one
+        return str(error)
+    except KernelDependencyError:
+        raise
+    except Exception as error:
+        if choice.candidate.properties.framework == SOURCE and isinstance(error, OpforgeError):
+            return f"it cannot be built here: {error}"
+        raise _import_failed(name, choice.folder, error) from error
 
 
 def _with_needed(name: str, choice: Loadable, attempt: Attempt) -> AbstractContextManager[None] | None:
